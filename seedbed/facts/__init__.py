@@ -1,0 +1,1 @@
+"""The parameter table: facts and roles of every parameter of a model."""

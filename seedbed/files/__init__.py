@@ -1,0 +1,1 @@
+"""Atomic writes, folder locks, JSON lines."""
