@@ -1,0 +1,60 @@
+"""Losses in comparable units. Sums go in, never means, so that no batch weighs more than its tokens."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def bits_per_byte(nats: float, n_bytes: int) -> float:
+    """Bits a byte of raw UTF-8 text: the summed loss of its tokens in nats, over ``n_bytes * ln 2``.
+
+    Unlike the loss a token it does not depend on the tokenizer. Raises ValueError without a byte to divide by.
+    """
+    if n_bytes <= 0:
+        raise ValueError("bits per byte of zero bytes")
+    return nats / (n_bytes * math.log(2))
+
+
+def nats_per_token(sums: Iterable[tuple[float, int]]) -> float:
+    """Token-weighted mean loss of batches given as (summed nats, tokens); a batch without tokens adds nothing."""
+    pairs = list(sums)
+    tokens = sum(count for _, count in pairs)
+    if tokens <= 0:
+        raise ValueError("mean loss of zero tokens")
+    return math.fsum(nats for nats, count in pairs if count) / tokens
+
+
+def perplexity(nats: float, tokens: int) -> float:
+    """``exp`` of the mean loss a token; infinite where that overflows."""
+    try:
+        return math.exp(nats_per_token([(nats, tokens)]))
+    except OverflowError:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class LogitStats:
+    """Scale of the output logits over tokens; a loss near ``ln V`` is expected while ``variance`` is small."""
+
+    variance: float  # over the vocabulary, mean over tokens
+    max_abs: float
+    log_z: float  # mean log-partition: ln V when all logits are zero
+    entropy: float  # of the predicted distribution, nats, mean over tokens
+    uniform_loss: float  # ln V
+
+
+def logit_stats(logits: Tensor) -> LogitStats:
+    """Statistics of ``logits`` [..., V] in fp32. Raises ValueError when there is no token."""
+    rows = logits.detach().float().flatten(0, -2)  # [N, V]
+    if rows.shape[0] == 0:
+        raise ValueError("logit statistics of zero tokens")
+    return LogitStats(
+        variance=float(rows.var(-1, correction=0).mean()),
+        max_abs=float(rows.abs().max()),
+        log_z=float(torch.logsumexp(rows, -1).mean()),
+        entropy=float(torch.special.entr(rows.softmax(-1)).sum(-1).mean()),
+        uniform_loss=math.log(rows.shape[-1]),
+    )

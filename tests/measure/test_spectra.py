@@ -1,0 +1,148 @@
+import math
+
+import pytest
+import torch
+
+from seedbed.measure.spectra import energy_rank, entropy_rank, gaussian_stats, matrix_stats, row_cosine, stable_rank
+
+SPECTRAL = ("spectral", "stable_rank", "entropy_rank", "er90", "er95", "er99", "condition", "row_cosine")
+
+
+def with_spectrum(values: list[float], m: int, n: int) -> torch.Tensor:
+    """An m x n matrix with the given singular values."""
+    generator = torch.Generator().manual_seed(3)
+    left = torch.linalg.qr(torch.randn(m, len(values), generator=generator, dtype=torch.float64)).Q
+    right = torch.linalg.qr(torch.randn(n, len(values), generator=generator, dtype=torch.float64)).Q
+    return left @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ right.T
+
+
+@pytest.mark.parametrize("n", [2, 10, 20, 100])
+def test_identity_has_full_rank_by_every_measure(n):
+    stats = matrix_stats(torch.eye(n))
+    assert stats.problem is None
+    assert stats.stable_rank == pytest.approx(n, rel=1e-12)
+    assert stats.entropy_rank == pytest.approx(n, rel=1e-12)
+    assert stats.condition == pytest.approx(1, rel=1e-12)
+    assert stats.row_cosine == 0
+    assert stats.frobenius == pytest.approx(math.sqrt(n))
+    assert stats.rms == pytest.approx(1 / math.sqrt(n))
+    assert stats.mean == pytest.approx(1 / n)
+    assert stats.std == pytest.approx(math.sqrt(1 / n - 1 / n**2))
+    # ties: the least k with k/n >= q, whatever the last bit of q*n is
+    for got, percent in ((stats.er90, 90), (stats.er95, 95), (stats.er99, 99)):
+        assert got == -(-percent * n // 100) / n
+
+
+def test_rank_one():
+    stats = matrix_stats(torch.outer(torch.arange(1.0, 8.0), torch.tensor([1.0, -2.0, 4.0])))
+    assert stats.stable_rank == pytest.approx(1, abs=1e-12)
+    assert stats.entropy_rank == pytest.approx(1, abs=1e-12)
+    assert (stats.er90, stats.er99) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert stats.condition == math.inf
+    assert stats.row_cosine == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(("m", "n"), [(4, 4), (9, 4), (4, 300)])
+def test_prescribed_spectrum(m, n):
+    stats = matrix_stats(with_spectrum([4.0, 2.0, 2.0, 1.0], m, n))
+    assert stats.spectral == pytest.approx(4)
+    assert stats.frobenius == pytest.approx(5)
+    assert stats.rms == pytest.approx(5 / math.sqrt(m * n))
+    assert stats.stable_rank == pytest.approx(25 / 16)
+    shares = [4 / 9, 2 / 9, 2 / 9, 1 / 9]
+    assert stats.entropy_rank == pytest.approx(math.exp(-sum(p * math.log(p) for p in shares)))
+    # energies 16, 4, 4, 1 of 25: 0.64, 0.80, 0.96, 1
+    assert (stats.er90, stats.er95, stats.er99) == (0.75, 0.75, 1.0)
+    assert stats.condition == pytest.approx(4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_agrees_with_a_float64_decomposition(dtype):
+    weight = (0.02 * torch.randn(96, 40, generator=torch.Generator().manual_seed(0))).to(dtype)
+    values = torch.linalg.svd(weight.double(), full_matrices=False).S
+    stats = matrix_stats(weight)
+    energy = values.square().cumsum(0) / values.square().sum()
+    assert stats.stable_rank == pytest.approx(float(values.square().sum() / values[0] ** 2), rel=1e-6)
+    assert stats.condition == pytest.approx(float(values[0] / values[-1]), rel=1e-6)
+    assert stats.er95 == (int((energy < 0.95).sum()) + 1) / 40
+    shares = values / values.sum()
+    assert stats.entropy_rank == pytest.approx(float(torch.exp(-(shares * shares.log()).sum())), rel=1e-6)
+
+
+def test_scale_changes_no_rank():
+    weight = torch.randn(20, 30, generator=torch.Generator().manual_seed(0))
+    base, tiny = matrix_stats(weight), matrix_stats(weight * 1e-30)
+    for field in ("stable_rank", "entropy_rank", "er90", "er99", "condition", "row_cosine"):
+        assert getattr(tiny, field) == pytest.approx(getattr(base, field), rel=1e-5)
+
+
+def test_case_49_not_finite():
+    weight = torch.ones(3, 4)
+    weight[1, 2] = math.nan
+    weight[0, 0] = math.inf
+    stats = matrix_stats(weight)
+    assert stats.problem == "2 of 12 entries are NaN or infinite"
+    assert all(getattr(stats, field) is None for field in (*SPECTRAL, "mean", "std", "min", "max", "rms", "frobenius"))
+
+
+def test_case_49_zero_matrix():
+    stats = matrix_stats(torch.zeros(3, 4))
+    assert "zero" in (stats.problem or "")
+    assert (stats.std, stats.frobenius) == (0, 0)
+    assert all(getattr(stats, field) is None for field in SPECTRAL)
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1)])
+def test_case_49_single_row_or_column(shape):
+    stats = matrix_stats(torch.full(shape, 2.0))
+    assert "single row or column" in (stats.problem or "")
+    assert stats.rms == pytest.approx(2)
+    assert all(getattr(stats, field) is None for field in SPECTRAL)
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3, 4), (0, 4)])
+def test_case_49_not_a_matrix(shape):
+    stats = matrix_stats(torch.ones(shape))
+    assert stats.problem
+    assert stats.frobenius is None
+
+
+def test_singular_by_a_duplicated_column():
+    weight = torch.randn(30, 5, generator=torch.Generator().manual_seed(1))
+    weight[:, 4] = weight[:, 0]
+    assert matrix_stats(weight).condition == math.inf
+
+
+def test_row_cosine_by_hand_and_without_zero_rows():
+    weight = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, -2.0]])
+    # pairs: 45 degrees, 90 degrees, 135 degrees
+    assert row_cosine(weight) == pytest.approx((0.5**0.5 + 0 + 0.5**0.5) / 3)
+    assert row_cosine(torch.tensor([[1.0, 2.0], [0.0, 0.0]])) is None
+
+
+def test_row_cosine_samples_tall_tables():
+    weight = torch.randn(5000, 16, generator=torch.Generator().manual_seed(2))
+    assert row_cosine(weight) == pytest.approx(row_cosine(weight, max_rows=5000), rel=0.02)
+
+
+@pytest.mark.parametrize(("m", "n"), [(192, 192), (384, 128)])
+def test_gaussian_follows_marchenko_pastur(m, n):
+    stats = gaussian_stats(m, n)
+    r, aspect = min(m, n), min(m, n) / max(m, n)
+    # edges of the law: s_1^2 -> max(m,n) (1 + sqrt(aspect))^2, and ||W||_F^2 -> mn
+    assert stats.stable_rank == pytest.approx(r / (1 + math.sqrt(aspect)) ** 2, rel=0.05)
+    # ER@99 from the law's quantiles
+    low, high = (1 - math.sqrt(aspect)) ** 2, (1 + math.sqrt(aspect)) ** 2
+    x = torch.linspace(low, high, 200_001, dtype=torch.float64)[1:-1]
+    density = torch.sqrt((high - x) * (x - low)) / x
+    density, energy = density.flip(0).cumsum(0), (density * x).flip(0).cumsum(0)
+    share = float(density[int((energy < 0.99 * energy[-1]).sum())] / density[-1])
+    assert stats.er99 == pytest.approx(share, abs=1.5 / r)
+
+
+def test_energy_and_entropy_on_plain_values():
+    values = torch.tensor([3.0, 1.0], dtype=torch.float64)
+    assert energy_rank(values, 0.90) == 0.5  # exactly 9 of 10
+    assert energy_rank(values, 0.91) == 1.0
+    assert stable_rank(values) == pytest.approx(10 / 9)
+    assert entropy_rank(values) == pytest.approx(4 / 3**0.75)
