@@ -6,7 +6,7 @@ when the tree is built, so that what is saved with a run says everything and rel
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from seedbed.config.options import law_options
 
@@ -152,6 +152,11 @@ class OptimConfig(Section):
     """On matrices; never on norms and biases."""
     muon: MuonConfig = MuonConfig()
     schedule: Schedule = WsdSchedule()
+
+    @field_validator("schedule", mode="before")
+    @classmethod
+    def _default_kind(cls, value: Any) -> Any:
+        return {"kind": "wsd", **value} if isinstance(value, dict) else value
 
 
 class TrainConfig(Section):

@@ -1,1 +1,4 @@
-"""The parameter table: facts and roles of every parameter of a model."""
+"""The parameter table: facts and roles of every parameter of a model.
+
+``fact.py`` needs no torch, ``table.py`` does.
+"""

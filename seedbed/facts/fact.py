@@ -5,6 +5,7 @@ from dataclasses import dataclass
 # Roles of matrices, by what they do. `embed` and `pos` are lookup tables; the rest multiply activations.
 MATRIX_ROLES = (
     "embed", "pos", "attn.q", "attn.k", "attn.v", "attn.o", "attn.gate", "mlp.gate", "mlp.up", "mlp.down", "head",
+    "linear",  # a linear map whose name says nothing more
 )  # fmt: skip
 # `norm` is a norm's gain and `norm.bias` its shift; `bias` belongs to a linear map.
 VECTOR_ROLES = ("norm", "norm.bias", "bias")

@@ -64,9 +64,7 @@ def kaiming(fact: ParameterFact, *, variant: Literal["torch", "he"] = "torch") -
     return Distribution("normal", math.sqrt(2 / fact.d_in))
 
 
-def xavier(
-    fact: ParameterFact, *, gain: float = 1.0, shape: Literal["uniform", "normal"] = "uniform"
-) -> Distribution:
+def xavier(fact: ParameterFact, *, gain: float = 1.0, shape: Literal["uniform", "normal"] = "uniform") -> Distribution:
     """std gain*sqrt(2/(d_in+d_out)), uniform or normal (Glorot & Bengio 2010)."""
     return Distribution(shape, gain * math.sqrt(2 / (fact.d_in + fact.d_out)))
 

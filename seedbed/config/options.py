@@ -1,0 +1,65 @@
+"""Law options: checked against the keyword arguments of the law's function."""
+
+import inspect
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import PydanticCustomError
+
+from seedbed.laws import LAWS, Law
+
+# What other tools call our fields: not accepted, but the right name is suggested.
+ELSEWHERE = {
+    "learning_rate": "lr", "max_lr": "lr", "max_steps": "steps", "num_steps": "steps", "hidden_size": "d_model",
+    "n_embd": "d_model", "dim": "d_model", "num_hidden_layers": "n_layers", "n_layer": "n_layers",
+    "num_layers": "n_layers", "num_attention_heads": "n_heads", "n_head": "n_heads", "num_heads": "n_heads",
+    "num_key_value_heads": "n_kv_heads", "intermediate_size": "d_ff", "tie_word_embeddings": "tied",
+    "rms_norm_eps": "norm_eps", "eps": "norm_eps", "grad_clip": "clip_norm", "context_length": "max_seq_len",
+}  # fmt: skip
+
+
+def suggest(word: str, known: list[str]) -> str:
+    """``"; did you mean 'x'?"`` where a known word is close, else the list of known words."""
+    close = get_close_matches(word, known, n=1, cutoff=0.6)
+    elsewhere = get_close_matches(word, [name for name, ours in ELSEWHERE.items() if ours in known], n=1, cutoff=0.8)
+    close = close or [ELSEWHERE[name] for name in elsewhere]
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known) or 'none'}"
+
+
+@cache
+def options_model(law: Law) -> type[BaseModel]:
+    """A strict pydantic model of a law's options, made from its signature."""
+    parameters = inspect.signature(law, eval_str=True).parameters.values()
+    fields: dict[str, Any] = {
+        p.name: (
+            Any if p.annotation is p.empty else p.annotation,
+            ... if p.default is p.empty else p.default,
+        )
+        for p in parameters
+        if p.kind is p.KEYWORD_ONLY
+    }
+    return create_model(
+        "options", __config__=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False), **fields
+    )  # a float option that is not finite is refused for every law
+
+
+def law_options(law: str, options: dict[str, Any]) -> dict[str, Any]:
+    """All options of ``law``, defaults filled in.
+
+    Raises pydantic errors whose messages name the law or the option, with a suggestion.
+    """
+    if law not in LAWS:
+        raise PydanticCustomError("law", "unknown law '{law}'; {hint}", {"law": law, "hint": suggest(law, list(LAWS))})
+    try:
+        return options_model(LAWS[law]).model_validate(options).model_dump()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            hint = suggest(name, list(options_model(LAWS[law]).model_fields))
+            problem = f"law '{law}' has no option '{name}'; {hint}"
+        else:
+            problem = f"option '{name}' of law '{law}': {first['msg']}, not {first['input']!r}"
+        raise PydanticCustomError("law_option", "{problem}", {"problem": problem}) from None

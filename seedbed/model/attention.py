@@ -1,0 +1,110 @@
+"""Causal attention inside documents.
+
+Shapes: B batch, T tokens, H query heads, G key/value heads, K head width, D model width.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seedbed.model.norm import FusedLinear, Linear, RMSNorm
+from seedbed.model.rope import rotate
+
+if TYPE_CHECKING:
+    from seedbed.config import ModelConfig
+    from seedbed.model.cache import LayerCache
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Tokens [start, stop) of ``rows``: one document each, so causal attention within is all there is."""
+
+    rows: Tensor  # [n] indices into the batch
+    start: int
+    stop: int
+
+
+Visible = list[Segment] | Tensor | None
+"""What a query may see: None, every earlier token; segments, earlier tokens of its document; else bool [.., Tq, Tk]."""
+
+Attend = Callable[[Tensor, Tensor, Tensor, Visible], Tensor]
+
+
+def segments(doc_ids: Tensor) -> list[Segment] | None:
+    """Spans of equal document id of doc_ids [B, T], rows with the same span together; None if rows are one document."""
+    length = doc_ids.shape[1]
+    spans: dict[tuple[int, int], list[int]] = {}
+    for row, ids in enumerate(doc_ids.cpu()):
+        edges = [0, *(torch.nonzero(ids[1:] != ids[:-1]).flatten() + 1).tolist(), length]
+        for start, stop in pairwise(edges):
+            spans.setdefault((start, stop), []).append(row)
+    if list(spans) == [(0, length)]:
+        return None
+    return [Segment(torch.tensor(rows, device=doc_ids.device), *span) for span, rows in spans.items()]
+
+
+def document_mask(doc_ids: Tensor) -> Tensor:
+    """Bool [B, 1, T, T]: query t sees key s when s <= t and both have one document id."""
+    same = doc_ids[:, :, None] == doc_ids[:, None, :]
+    return same.tril()[:, None]
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
+    """softmax(q kᵀ/√K) v over what is visible. q [B, H, Tq, K], k and v [B, G, Tk, K] -> [B, H, Tq, K].
+
+    Per document slice on CPU, where a dense mask costs several times as much; by a dense mask elsewhere.
+    """
+    gqa = q.shape[1] != k.shape[1]
+    if visible is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=gqa)
+    if isinstance(visible, Tensor):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=gqa)
+    out = torch.empty_like(q)
+    for part in visible:
+        span = slice(part.start, part.stop)
+        if len(part.rows) == q.shape[0]:  # every row: views instead of gathers
+            q_, k_, v_ = (x[:, :, span] for x in (q, k, v))
+        else:
+            q_, k_, v_ = (x[:, :, span].index_select(0, part.rows) for x in (q, k, v))
+        out[part.rows, :, span] = F.scaled_dot_product_attention(q_, k_, v_, is_causal=True, enable_gqa=gqa)
+    return out
+
+
+class Attention(nn.Module):
+    """Multi-head or grouped-query attention with optional QK-norm and sigmoid gate (S0 section 4.6, S3 11.8.3.5)."""
+
+    def __init__(self, config: "ModelConfig", attend: Attend):
+        super().__init__()
+        a = config.attention
+        assert a.n_kv_heads
+        assert a.head_dim  # resolved by the configuration
+        self.head_dim, self.attend = a.head_dim, attend
+        inner, kv = a.n_heads * a.head_dim, a.n_kv_heads * a.head_dim
+        gate = {"none": {}, "elementwise": {"gate": inner}, "headwise": {"gate": a.n_heads}}[a.gate]
+        self.qkv = FusedLinear(config.d_model, {"q": inner, "k": kv, "v": kv, **gate}, bias=config.bias)
+        self.o = Linear(inner, config.d_model, bias=config.bias)
+        self.q_norm = RMSNorm(a.head_dim, eps=config.norm_eps) if a.qk_norm else None
+        self.k_norm = RMSNorm(a.head_dim, eps=config.norm_eps) if a.qk_norm else None
+
+    def forward(
+        self, x: Tensor, rotation: tuple[Tensor, Tensor] | None, visible: Visible, cache: "LayerCache | None"
+    ) -> Tensor:  # [B, T, D] -> [B, T, D]
+        batch, length, _ = x.shape
+        q, k, v, *gate = self.qkv(x)
+        q, k, v = (y.view(batch, length, -1, self.head_dim) for y in (q, k, v))  # [B, T, heads, K]
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q).type_as(v), self.k_norm(k).type_as(v)
+        if rotation is not None:
+            q, k = rotate(q, *rotation), rotate(k, *rotation)
+        q, k, v = (y.transpose(1, 2) for y in (q, k, v))  # [B, heads, T, K]
+        if cache is not None:
+            k, v = cache.extend(k, v)
+        y = self.attend(q, k, v, visible).transpose(1, 2)  # [B, T, H, K]
+        if gate:
+            y = y * torch.sigmoid(gate[0]).view(batch, length, y.shape[2], -1)  # per feature, or one per head
+        return self.o(y.reshape(batch, length, -1))

@@ -1,0 +1,122 @@
+"""The decoder-only transformer: GPT-2, Llama-like models and the gated model of S0 are configurations of it.
+
+It knows nothing of initialization, losses or sharding. Shapes: B batch, T tokens, D model width, V vocabulary.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seedbed.model.attention import Attend, Attention, Visible, attend, document_mask, segments
+from seedbed.model.norm import Embedding, FusedLinear, Linear, gelu, make_norm
+from seedbed.model.rope import rotations
+
+if TYPE_CHECKING:
+    from seedbed.config import ModelConfig
+    from seedbed.model.cache import KVCache, LayerCache
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, d_model: int, d_ff: int, bias: bool):
+        super().__init__()
+        self.gate_up = FusedLinear(d_model, {"gate": d_ff, "up": d_ff}, bias=bias)
+        self.down = Linear(d_ff, d_model, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x)
+        return self.down(F.silu(gate) * up)
+
+
+class GeluMLP(nn.Module):
+    """down(gelu(up(x)))."""
+
+    def __init__(self, d_model: int, d_ff: int, bias: bool):
+        super().__init__()
+        self.up = Linear(d_model, d_ff, bias=bias)
+        self.down = Linear(d_ff, d_model, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(gelu(self.up(x)))
+
+
+class Block(nn.Module):
+    """Pre-norm: the stream plus attention of its norm, plus the feed-forward network of its norm."""
+
+    def __init__(self, config: "ModelConfig", attend: Attend):
+        super().__init__()
+        assert config.ffn.d_ff
+        self.attn_norm = make_norm(config.norm, config.d_model, config.norm_eps, config.bias)
+        self.attn = Attention(config, attend)
+        self.mlp_norm = make_norm(config.norm, config.d_model, config.norm_eps, config.bias)
+        ffn = SwiGLU if config.ffn.kind == "swiglu" else GeluMLP
+        self.mlp = ffn(config.d_model, config.ffn.d_ff, config.bias)
+
+    def forward(
+        self, x: Tensor, rotation: tuple[Tensor, Tensor] | None, visible: Visible, cache: "LayerCache | None"
+    ) -> Tensor:  # [B, T, D] -> [B, T, D]
+        x = x + self.attn(self.attn_norm(x), rotation, visible, cache)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Decoder(nn.Module):
+    """A pre-norm decoder. Weights are NaN until an initialization or a checkpoint writes them."""
+
+    def __init__(self, config: "ModelConfig", attend: Attend = attend):
+        super().__init__()
+        if config.vocab_size is None:
+            raise ValueError("model.vocab_size is not set")
+        self.config = config
+        self.embed = Embedding(config.vocab_size, config.d_model)
+        self.pos = Embedding(config.max_seq_len, config.d_model) if config.position == "learned" else None
+        self.layers = nn.ModuleList(Block(config, attend) for _ in range(config.n_layers))
+        self.norm = make_norm(config.norm, config.d_model, config.norm_eps, config.bias)
+        self.head = None if config.tied else Linear(config.d_model, config.vocab_size, bias=False)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """[V, D]: the head's own matrix, or the embedding table when tied."""
+        return self.embed.weight if self.head is None else self.head.weight
+
+    def forward(
+        self, ids: Tensor, doc_ids: Tensor | None = None, cache: "KVCache | None" = None, hidden: bool = False
+    ) -> Tensor:
+        """Logits [B, T, V] of ids [B, T] (int64); with ``hidden`` the normed last states [B, T, D] instead.
+
+        ``doc_ids`` [B, T] keep attention inside runs of equal id and restart positions there. With a ``cache``, ids
+        are the next tokens only.
+        """
+        positions, visible = self._places(ids, doc_ids, cache)
+        x = self.embed(ids)  # [B, T, D]
+        rotation = None
+        if self.pos is not None:
+            x = x + self.pos(positions)
+        else:
+            assert self.config.attention.head_dim
+            rotation = rotations(positions, self.config.attention.head_dim, self.config.rope_theta)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, rotation, visible, cache.layers[index] if cache is not None else None)
+        x = self.norm(x)
+        return x if hidden else F.linear(x, self.head_weight)
+
+    def _places(
+        self, ids: Tensor, doc_ids: Tensor | None, cache: "KVCache | None"
+    ) -> tuple[Tensor, Visible]:  # positions [B|1, T]
+        length, start = ids.shape[1], cache.length if cache is not None else 0
+        if start + length > self.config.max_seq_len:
+            raise ValueError(f"{start + length} tokens exceed model.max_seq_len={self.config.max_seq_len}")
+        index = torch.arange(start, start + length, device=ids.device)[None]  # [1, T]
+        if doc_ids is None:
+            # queries behind a cache sit at the end of the keys: is_causal would align them with the beginning
+            keys = torch.arange(start + length, device=ids.device)
+            return index, keys <= index[0, :, None] if start else None
+        if start:
+            raise ValueError("doc_ids with a filled cache are not supported: cache one document a row")
+        begins = torch.ones_like(doc_ids, dtype=torch.bool)
+        begins[:, 1:] = doc_ids[:, 1:] != doc_ids[:, :-1]
+        positions = index - (index * begins).cummax(dim=1).values  # [B, T]
+        sliced = ids.device.type == "cpu" and not torch.compiler.is_compiling()
+        return positions, segments(doc_ids) if sliced else document_mask(doc_ids)
