@@ -95,7 +95,7 @@ class Attention(nn.Module):
         self, x: Tensor, rotation: tuple[Tensor, Tensor] | None, visible: Visible, cache: "LayerCache | None"
     ) -> Tensor:  # [B, T, D] -> [B, T, D]
         batch, length, _ = x.shape
-        q, k, v, *gate = self.qkv(x)
+        q, k, v, *gate = self.qkv.split(self.qkv(x))
         q, k, v = (y.view(batch, length, -1, self.head_dim) for y in (q, k, v))  # [B, T, heads, K]
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).type_as(v), self.k_norm(k).type_as(v)

@@ -13,7 +13,8 @@ class LayerCache:
     """Room for ``max_len`` tokens of one layer: keys and values [B, G, max_len, K]."""
 
     def __init__(self, shape: tuple[int, int, int, int], device: torch.device, dtype: torch.dtype):
-        self.keys, self.values = torch.zeros(2, *shape, device=device, dtype=dtype)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
         self.length = 0
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ class SwiGLU(nn.Module):
         self.down = Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up(x)
+        gate, up = self.gate_up.split(self.gate_up(x))
         return self.down(F.silu(gate) * up)
 
 

@@ -21,8 +21,9 @@ class FusedLinear(Linear):
         self.blocks = blocks
         super().__init__(d_in, sum(blocks.values()), bias=bias)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:  # [..., d_in] -> one [..., rows] a block
-        return super().forward(x).split(list(self.blocks.values()), dim=-1)
+    def split(self, y: Tensor) -> tuple[Tensor, ...]:
+        """The output [..., all rows] as one [..., rows] a block."""
+        return y.split(list(self.blocks.values()), dim=-1)
 
 
 class Embedding(nn.Embedding):
