@@ -1,0 +1,129 @@
+import math
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from seedbed.analysis.weights import checkpoint_tensors, component_table, weight_rows
+from seedbed.config.tree import ModelConfig
+from seedbed.errors import InputError
+from seedbed.facts.fact import ParameterFact
+from seedbed.facts.table import parameter_facts
+from seedbed.measure.spectra import matrix_stats
+from seedbed.model.decoder import Decoder
+
+
+@pytest.fixture
+def model() -> Decoder:
+    config = ModelConfig.model_validate(
+        {
+            "vocab_size": 40,
+            "d_model": 16,
+            "n_layers": 2,
+            "attention": {"n_heads": 4, "n_kv_heads": 2, "gate": "elementwise"},
+            "tied": True,
+        }
+    )
+    model = Decoder(config)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.1, generator=generator)
+    return model
+
+
+def test_fused_matrices_are_measured_by_block(model):
+    rows = weight_rows(model.state_dict().items(), parameter_facts(model))
+    blocks = ["attn.q", "attn.k", "attn.v", "attn.gate", "attn.o", "mlp.gate", "mlp.up", "mlp.down"]
+    assert [row.role for row in rows] == ["embed", *blocks, *blocks]
+    assert [row.layer for row in rows] == [None, *[0] * 8, *[1] * 8]
+    by_name = {row.name: row for row in rows}
+    qkv = model.layers[1].attn.qkv.weight
+    assert by_name["layers.1.attn.q.weight"].stats == matrix_stats(qkv[:16])
+    assert by_name["layers.1.attn.k.weight"].stats == matrix_stats(qkv[16:24])
+    assert by_name["layers.1.attn.v.weight"].stats == matrix_stats(qkv[24:32])
+    assert by_name["layers.1.attn.gate.weight"].stats == matrix_stats(qkv[32:])
+
+
+def test_checkpoint_file_gives_the_same_rows(model, tmp_path):
+    save_file({name: parameter.detach() for name, parameter in model.named_parameters()}, tmp_path / "m.safetensors")
+    facts = parameter_facts(model)
+    rows = weight_rows(checkpoint_tensors(tmp_path), facts)
+    assert rows == weight_rows(model.named_parameters(), facts)
+    assert rows == weight_rows(checkpoint_tensors(tmp_path / "m.safetensors"), facts)
+
+
+def test_no_or_damaged_checkpoint(tmp_path):
+    with pytest.raises(InputError, match="no safetensors file"):
+        list(checkpoint_tensors(tmp_path))
+    (tmp_path / "m.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{")
+    with pytest.raises(InputError, match=r"m\.safetensors: damaged"):
+        list(checkpoint_tensors(tmp_path))
+
+
+def test_component_table_means_and_medians(model):
+    rows = weight_rows(model.state_dict().items(), parameter_facts(model))
+    table = {row.role: row for row in component_table(rows)}
+    assert list(table) == [
+        "embed", "attn.q", "attn.k", "attn.v", "attn.o", "attn.gate", "mlp.gate", "mlp.up", "mlp.down",
+    ]  # fmt: skip
+    two = [row.stats for row in rows if row.role == "attn.o"]
+    assert table["attn.o"].matrices == 2
+    assert table["attn.o"].stable_rank == pytest.approx((two[0].stable_rank + two[1].stable_rank) / 2)
+    assert table["attn.o"].condition == pytest.approx((two[0].condition + two[1].condition) / 2)
+
+
+def square(name: str, layer: int) -> ParameterFact:
+    return ParameterFact(name, "attn.o", (4, 4), d_in=4, d_out=4, layer=layer, n_layers=4)
+
+
+def test_case_49_rows_say_what_is_wrong_and_stay_out_of_means():
+    bad = torch.ones(4, 4)
+    bad[0, 0] = math.nan
+    state = {
+        "a": torch.eye(4).bfloat16(),
+        "b": bad,
+        "c": torch.zeros(4, 4),
+        "d": torch.diag(torch.tensor([9.0, 1, 1, 3])),
+    }
+    rows = weight_rows(state.items(), [square(name, layer) for layer, name in enumerate(state)])
+    assert [row.stats.problem for row in rows] == [
+        None, "1 of 16 entries are NaN or infinite", "all entries are zero", None,
+    ]  # fmt: skip
+    assert rows[1].gaussian is None
+    (component,) = component_table(rows)
+    assert component.matrices == 4
+    assert component.problems == (
+        "b: 1 of 16 entries are NaN or infinite", "c: all entries are zero",
+    )  # fmt: skip
+    assert component.condition == pytest.approx((1 + 9) / 2)
+    assert component.stable_rank == pytest.approx((4 + 92 / 81) / 2)
+
+
+def test_median_of_condition_stands_beside_a_mean_that_diverges():
+    state = {"a": torch.eye(4), "b": torch.diag(torch.tensor([2.0, 1, 1, 1])), "c": torch.ones(4, 4)}
+    (component,) = component_table(weight_rows(state.items(), [square(name, 0) for name in state]))
+    assert component.condition == math.inf
+    assert component.condition_median == pytest.approx(2)
+
+
+def test_nothing_to_average_is_none():
+    rows = weight_rows([("a", torch.zeros(4, 4))], [square("a", 0)])
+    (component,) = component_table(rows)
+    assert component.stable_rank is None
+    assert component.std == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.update(extra=torch.ones(2, 2)), "extra: the model has no such parameter"),
+        (lambda state: state.pop("layers.1.attn.o.weight"), "layers.1.attn.o.weight: missing"),
+        (lambda state: state.update({"embed.weight": torch.ones(39, 16)}), r"shape \(39, 16\) in the weights"),
+    ],
+)
+def test_weights_of_another_model_are_refused(model, change, message):
+    state = dict(model.state_dict())
+    change(state)
+    with pytest.raises(InputError, match=message):
+        weight_rows(state.items(), parameter_facts(model))
