@@ -1,0 +1,56 @@
+"""Held-out loss in nats a token and bits a byte."""
+
+import torch
+from torch import Tensor, nn
+
+from seedbed.data.store import IGNORE, Split
+from seedbed.errors import GuardStop
+from seedbed.measure.losses import bits_per_byte
+from seedbed.train.objective import token_losses
+
+
+def evenly(count: int, wanted: int | None) -> list[int]:
+    """``wanted`` indices spread evenly over ``range(count)``; all of them where there are no more."""
+    if wanted is None or wanted >= count:
+        return list(range(count))
+    return [index * count // wanted for index in range(wanted)]
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    split: Split,
+    token_bytes: Tensor,
+    sequences: int | None,
+    batch_size: int,
+    precision: str = "fp32",
+) -> dict[str, float]:
+    """Loss over a fixed, evenly spread part of ``split``, weighted by tokens.
+
+    ``token_bytes`` [V] is the raw byte length of each token, so that bytes are those of the text predicted; the end of
+    a document is predicted too and has none. ``bits_per_byte`` = nats / ln 2 / bytes.
+    """
+    device = next(model.parameters()).device
+    indices = evenly(len(split), sequences)
+    nats, tokens, n_bytes = 0.0, 0, 0
+    training = model.training
+    model.eval()
+    for start in range(0, len(indices), batch_size):
+        batch = split.windows(indices[start : start + batch_size])
+        ids, targets, doc_ids = (x.to(device) for x in (batch.ids, batch.targets, batch.doc_ids))
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            hidden = model(ids, doc_ids, hidden=True)
+            losses = token_losses(hidden.flatten(0, 1), model.head_weight, targets.flatten())  # [N], 0 where masked
+        nats += losses.double().sum().item()
+        supervised = batch.targets[batch.targets != IGNORE]
+        tokens += supervised.numel()
+        n_bytes += int(token_bytes[supervised].sum())
+    model.train(training)
+    if tokens == 0 or n_bytes == 0:
+        raise GuardStop("evaluation: the held-out split has no supervised token; prepare the store with a larger one")
+    return {
+        "nats_per_token": nats / tokens,
+        "bits_per_byte": bits_per_byte(nats, n_bytes),
+        "tokens": tokens,
+        "bytes": n_bytes,
+    }

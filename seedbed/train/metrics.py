@@ -1,0 +1,66 @@
+"""Metrics of a run: JSON lines in the run's folder, and TensorBoard where asked for."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from seedbed.errors import InputError
+from seedbed.files.atomic import write_atomic
+
+METRICS = "metrics.jsonl"
+
+Tracker = Callable[[dict[str, Any]], None]
+"""Receives each row as it is written."""
+
+
+def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
+    """The rows of a run; a torn last line, as a killed process leaves it, is not a row."""
+    path = Path(run_dir) / METRICS
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines[:-1]]  # what follows the last newline is empty or torn
+
+
+class Metrics:
+    """Appends rows ``{"kind": "train" | "eval", "step": completed steps, ...}`` to ``metrics.jsonl``."""
+
+    def __init__(self, run_dir: str | Path, step: int, trackers: list[Tracker]):
+        """Opens the file, cut back to the rows up to ``step`` completed steps."""
+        path = Path(run_dir) / METRICS
+        kept = [row for row in read_metrics(run_dir) if row["step"] <= step]
+        write_atomic(path, "".join(json.dumps(row) + "\n" for row in kept))
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
+        self._trackers = trackers
+
+    def write(self, row: dict[str, Any]) -> None:
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+        for tracker in self._trackers:
+            tracker(row)
+
+    def sync(self) -> None:
+        """Put the rows on the disk, so that a checkpoint never outlives the rows before it."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def tensorboard(run_dir: str | Path) -> Tracker:
+    """A tracker that writes scalars to ``RUN/tensorboard``. Raises InputError where TensorBoard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("train.tensorboard: TensorBoard is not installed; pip install 'seedbed[track]'") from None
+    writer = SummaryWriter(str(Path(run_dir) / "tensorboard"))
+
+    def track(row: dict[str, Any]) -> None:
+        for key, value in row.items():
+            if isinstance(value, int | float) and key not in ("step", "seconds"):
+                writer.add_scalar(f"{row['kind']}/{key}", value, row["step"])
+        writer.flush()
+
+    return track

@@ -1,0 +1,47 @@
+"""Progress of a run on stderr: a bar on a terminal, a line now and then elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+SECONDS_BETWEEN_LINES = 10.0
+
+Report = Callable[[int, float, float], None]
+"""Called with (completed steps, loss, tokens a second)."""
+
+
+def clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+@contextmanager
+def training_progress(steps: int, start: int) -> Iterator[Report]:
+    """Yields the function that the loop calls after each step; ETA from the mean pace of this process."""
+    began = time.perf_counter()
+
+    def line(done: int, loss: float, rate: float) -> str:
+        spent = time.perf_counter() - began
+        eta = spent / max(done - start, 1) * (steps - done)
+        return f"loss {loss:.4f} · {rate:,.0f} tokens/s · ETA {clock(eta)}"
+
+    if sys.stderr.isatty():
+        columns = (TextColumn("train {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task("", total=steps, completed=start)
+            yield lambda done, loss, rate: bar.update(task, completed=done, description=line(done, loss, rate))
+        return
+
+    last = [began - SECONDS_BETWEEN_LINES]
+
+    def report(done: int, loss: float, rate: float) -> None:
+        if done == steps or time.perf_counter() - last[0] >= SECONDS_BETWEEN_LINES:
+            last[0] = time.perf_counter()
+            print(f"train {done}/{steps} · {line(done, loss, rate)}", file=sys.stderr, flush=True)
+
+    yield report

@@ -1,0 +1,77 @@
+"""The folder of a run: what it was started with, and whether it may go on."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seedbed.config import Config
+from seedbed.config.load import from_tree, parse_yaml
+from seedbed.errors import InputError
+from seedbed.files.atomic import write_atomic
+
+CONFIG = "config.yaml"
+
+# What may change between the parts of one run; everything else would make it another run.
+RESUMABLE = {
+    "run.dir",
+    "train.steps",
+    "train.log_every",
+    "train.eval_every",
+    "train.eval_sequences",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "train.tensorboard",
+}
+
+
+def read_config(folder: str | Path) -> Config:
+    """The configuration saved in a run or a checkpoint. Raises InputError where there is none, or of another version."""
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise InputError(f"{folder}: not a run or checkpoint ({CONFIG} is missing)")
+    tree = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    version = tree.get("format_version") if isinstance(tree, dict) else None
+    if version != 1:
+        raise InputError(f"{path}: format_version {version}, this release reads 1; use the release that wrote it")
+    return from_tree(tree, str(path))
+
+
+def write_config(folder: str | Path, config: Config) -> None:
+    write_atomic(Path(folder) / CONFIG, config_yaml(config))
+
+
+def config_yaml(config: Config) -> str:
+    return yaml.safe_dump(config.dump(), sort_keys=False, allow_unicode=True)
+
+
+def claim(run_dir: Path, config: Config) -> bool:
+    """Make ``run_dir`` the run of ``config``; returns whether it was that already, to be resumed.
+
+    Raises InputError where the folder holds another run (with the difference), or something that is no run.
+    """
+    if (run_dir / CONFIG).exists():
+        _same_run(run_dir, read_config(run_dir), config)
+        write_config(run_dir, config)
+        return True
+    others = [entry.name for entry in run_dir.iterdir() if entry.name != ".lock" and not entry.name.startswith(".partial-")]
+    if others:
+        raise InputError(f"run.dir={run_dir}: not empty and not a run ({others[0]} is there); choose another folder")
+    write_config(run_dir, config)
+    return False
+
+
+def _same_run(run_dir: Path, saved: Config, asked: Config) -> None:
+    before, after = _flat(saved.dump()), _flat(asked.dump())
+    changed = [key for key in before | after if before.get(key) != after.get(key) and key not in RESUMABLE]
+    if changed:
+        difference = ", ".join(f"{key} is {before.get(key)!r} there, {after.get(key)!r} here" for key in changed[:4])
+        more = f" (and {len(changed) - 4} more)" if len(changed) > 4 else ""
+        raise InputError(f"run.dir={run_dir}: holds another run: {difference}{more}; choose another run.dir")
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

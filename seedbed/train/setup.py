@@ -1,0 +1,135 @@
+"""From a configuration to a job that can be trained: drawn anew, or as the newest whole checkpoint left it."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from seedbed.config import Config, ModelConfig
+from seedbed.data.loader import Loader
+from seedbed.data.store import Store
+from seedbed.errors import InputError
+from seedbed.facts.table import parameter_facts
+from seedbed.init import apply_plan, make_plan
+from seedbed.model import Decoder
+from seedbed.optim.groups import build_optimizers
+from seedbed.optim.schedule import validate
+from seedbed.train.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
+from seedbed.train.loop import Job
+from seedbed.train.run import read_config
+
+
+def resolve(config: Config) -> tuple[Config, Store]:
+    """Open the store and fill in what it decides (the vocabulary size); check that model, data and schedule fit.
+
+    Raises InputError naming the fields.
+    """
+    if config.data.store is None:
+        raise InputError("data.store is not set; make one with `seedbed data prepare` and set data.store=FOLDER")
+    store = Store(config.data.store)
+    tokens, vocab = store.header.vocab_size, config.model.vocab_size
+    if vocab is None:
+        config = config.model_copy(update={"model": config.model.model_copy(update={"vocab_size": tokens})})
+    elif vocab < tokens:
+        raise InputError(
+            f"model.vocab_size={vocab} is smaller than the vocabulary of {config.data.store}, {tokens}; "
+            "raise it, or leave it out to take the store's"
+        )
+    if store.header.seq_len > config.model.max_seq_len:
+        raise InputError(
+            f"model.max_seq_len={config.model.max_seq_len} is shorter than the bins of {config.data.store}, "
+            f"{store.header.seq_len} tokens; raise it, or prepare the store with --seq-len {config.model.max_seq_len}"
+        )
+    validate(config.train.steps, config.optim.schedule)
+    return config, store
+
+
+def pick_device(name: str) -> torch.device:
+    """``auto`` takes CUDA where it is; ``cpu`` never asks."""
+    if name == "cpu":
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if name == "cuda":
+        raise InputError("train.device=cuda: no CUDA device can be used here; set train.device=cpu")
+    return torch.device("cpu")
+
+
+def initial_model(config: Config) -> tuple[Decoder, dict[str, Any]]:
+    """The model of ``config`` before its first step, on the CPU, and the receipt of how its weights came about."""
+    model = Decoder(config.model)
+    if config.train.init_from is not None:
+        path = load_weights(model, config.train.init_from)
+        return model, {"format_version": 1, "init_from": str(path)}
+    plan = make_plan(parameter_facts(model), config.init)
+    return model, apply_plan(model, plan, config.run.seed).dump()
+
+
+def load_weights(model: nn.Module, path: str | Path) -> Path:
+    """Load the weights of a run (its newest whole checkpoint) or of a checkpoint; returns the checkpoint's folder.
+
+    Raises InputError naming the tensors that are missing, unknown or of another shape; the model is then untouched.
+    """
+    folder = checkpoint_of(path)
+    state, own = load_file(folder / "model.safetensors"), model.state_dict()
+    problems = [f"{name} is missing" for name in own if name not in state]
+    problems += [f"{name} has no place in the model" for name in state if name not in own]
+    problems += [
+        f"{name} has shape {list(state[name].shape)} instead of {list(own[name].shape)}"
+        for name in own
+        if name in state and state[name].shape != own[name].shape
+    ]
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise InputError(f"{folder}: {'; '.join(problems[:3])}{more}; the model section must be that of the checkpoint")
+    model.load_state_dict(state)
+    return folder
+
+
+def checkpoint_of(path: str | Path) -> Path:
+    """The checkpoint folder that ``path``, a run or a checkpoint, stands for. Raises InputError when there is none."""
+    path = Path(path)
+    if (path / "model.safetensors").is_file():
+        return path
+    read_config(path)  # says so where it is no run at all
+    newest, _ = newest_checkpoint(path)
+    if newest is None:
+        raise InputError(f"{path}: has no whole checkpoint yet; train it first")
+    return newest
+
+
+def start(config: Config, run_dir: Path, store: Store) -> tuple[Job, list[str]]:
+    """The job of a run, fresh or resumed, and what a person should know about how it was resumed."""
+    device = pick_device(config.train.device)
+    newest, notes = newest_checkpoint(run_dir)
+    checkpoint = read_checkpoint(newest) if newest is not None else None
+    if checkpoint is None:
+        model, receipt = initial_model(config)
+    else:
+        model, receipt = Decoder(config.model), checkpoint.receipt
+        load_weights(model, checkpoint.path)
+    model.to(device)
+    assert config.train.micro_batch_size
+    job = Job(
+        config=config,
+        run_dir=run_dir,
+        model=model,
+        optimizers=build_optimizers(model, parameter_facts(model), config.optim),
+        loader=Loader(store.split("train"), config.train.batch_size, config.run.seed),
+        device=device,
+        receipt=receipt,
+        tokenizer_dir=store.path / "tokenizer",
+    )
+    if checkpoint is not None:
+        _restore(job, checkpoint)
+    return job, notes
+
+
+def _restore(job: Job, checkpoint: Checkpoint) -> None:
+    job.optimizers.load_state_dict(checkpoint.optimizer)
+    job.loader.restore(checkpoint.loader)
+    job.step, job.tokens, job.seconds = checkpoint.step, checkpoint.tokens, checkpoint.seconds
+    if job.step > job.config.train.steps:
+        raise InputError(f"train.steps={job.config.train.steps}: the run has made {job.step} steps already")
