@@ -1,0 +1,1 @@
+"""Sources, tokenizer, packing, store, loader."""

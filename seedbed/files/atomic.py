@@ -8,10 +8,13 @@ can tell a whole folder from a damaged one without trusting its name.
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from seedbed.errors import InputError
 
 COMMIT = "commit.json"
 _ASIDE = ".partial-"
@@ -26,15 +29,49 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def _aside(path: Path) -> Path:
+    """Where this process builds what will stand at ``path``."""
+    return path.with_name(f"{_ASIDE}{os.getpid()}-{path.name}")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _clear_leftovers(path: Path) -> None:
+    """Remove what writers of ``path`` that died left beside it; bring back a folder that one had moved away.
+
+    The name holds the writer's process id: a living other process is left alone.
+    """
+    pattern = re.compile(re.escape(_ASIDE) + r"([0-9]+)-(old-)?" + re.escape(path.name))
+    for leftover in sorted(path.parent.glob(f"{_ASIDE}*")):
+        match = pattern.fullmatch(leftover.name)
+        if match is None or (int(match[1]) != os.getpid() and _alive(int(match[1]))):
+            continue
+        if match[2] and not path.exists():  # killed between the two renames of a replacement
+            leftover.rename(path)
+        elif leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
 def write_atomic(path: str | Path, content: str | bytes) -> None:
     """Replace the file at ``path`` by ``content``; a crash leaves the old file or the new one, never a mix."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{_ASIDE}{os.getpid()}-{path.name}")
+    _clear_leftovers(path)
+    aside = _aside(path)
     try:
         aside.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         sync(aside)
-        os.replace(aside, path)
+        aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
     sync(path.parent)
@@ -50,32 +87,46 @@ def sha256(path: str | Path) -> str:
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Build the folder ``path`` aside and put it in place, committed, when the ``with`` block ends without error.
 
-    An existing folder at ``path`` is replaced at that moment. Left-overs of writers that died are removed.
+    An existing folder at ``path`` is replaced at that moment. A writer killed between the two renames of a
+    replacement leaves the old folder aside; the next writer of ``path`` brings it back. Left-overs of writers that
+    died are removed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in path.parent.glob(f"{_ASIDE}*-{path.name}"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    aside = path.with_name(f"{_ASIDE}{os.getpid()}-{path.name}")
+    _clear_leftovers(path)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: is a file; name a folder, or move the file away")
+    aside = _aside(path)
     aside.mkdir()
     try:
         yield aside
-        files = sorted(file for file in aside.rglob("*") if file.is_file())
-        listing = {}
-        for file in files:
-            sync(file)
-            listing[file.relative_to(aside).as_posix()] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
-        write_atomic(aside / COMMIT, json.dumps({"format_version": 1, "files": listing}, indent=1))
+        _commit(aside)
         if path.exists():
-            old = path.with_name(f"{_ASIDE}{os.getpid()}-old-{path.name}")
-            os.rename(path, old)
-            os.rename(aside, path)
+            old = aside.with_name(f"{_ASIDE}{os.getpid()}-old-{path.name}")
+            try:
+                path.rename(old)
+                aside.rename(path)
+            finally:
+                if not path.exists():
+                    old.rename(path)
+            sync(path.parent)
             shutil.rmtree(old)
         else:
-            os.rename(aside, path)
-        sync(path.parent)
+            aside.rename(path)
+            sync(path.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _commit(folder: Path) -> None:
+    """Flush everything in the folder to the disk, then write the list of its files."""
+    listing = {}
+    for entry in sorted(folder.rglob("*")):
+        sync(entry)
+        if entry.is_file():
+            name = entry.relative_to(folder).as_posix()
+            listing[name] = {"bytes": entry.stat().st_size, "sha256": sha256(entry)}
+    write_atomic(folder / COMMIT, json.dumps({"format_version": 1, "files": listing}, indent=1))
 
 
 def folder_damage(path: str | Path) -> str | None:
@@ -83,16 +134,17 @@ def folder_damage(path: str | Path) -> str | None:
     path = Path(path)
     try:
         listing = json.loads((path / COMMIT).read_text(encoding="utf-8"))["files"]
-    except FileNotFoundError:
+        expected = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in listing.items()}
+    except (FileNotFoundError, NotADirectoryError):
         return f"{COMMIT} is missing (the folder was never finished)"
-    except (json.JSONDecodeError, KeyError, UnicodeDecodeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return f"{COMMIT} is damaged"
-    for name, entry in listing.items():
+    for name, (size, digest) in expected.items():
         file = path / name
         if not file.is_file():
             return f"{name} is missing"
-        if file.stat().st_size != entry["bytes"]:
-            return f"{name} has {file.stat().st_size} bytes instead of {entry['bytes']}"
-        if sha256(file) != entry["sha256"]:
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size} bytes instead of {size}"
+        if sha256(file) != digest:
             return f"the content of {name} changed (SHA-256 differs)"
     return None

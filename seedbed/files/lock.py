@@ -16,7 +16,10 @@ def folder_lock(path: str | Path) -> Iterator[None]:
     Raises InputError, naming the holder's process id, when another process holds it.
     """
     path = Path(path)
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{path}: is a file, or lies in one; name a folder") from None
     with open(path / ".lock", "a+", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,120 @@
+"""JSON lines: one value a line, plain or compressed with gzip (.gz) or zstandard (.zst)."""
+
+import codecs
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import zstandard
+
+from seedbed.errors import InputError
+
+OnBad = Literal["strict", "skip"]
+_CHUNK = 1 << 20
+
+
+@dataclass
+class ReadCounts:
+    """What reading left out and what it mended, by reason."""
+
+    skipped: Counter[str] = field(default_factory=Counter)
+    repaired: Counter[str] = field(default_factory=Counter)
+
+
+def read_jsonl(
+    path: str | Path, on_bad: OnBad = "strict", counts: ReadCounts | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield (line number from 1, value) for each line that is not blank.
+
+    A byte-order mark and CRLF are taken off; NUL bytes, which JSON never contains, are removed and counted. A line
+    that is not one JSON value raises InputError with file and line, or is counted where ``on_bad`` is "skip". A
+    compressed file that ends early or is damaged raises InputError under either policy.
+    """
+    path = Path(path)
+    counts = ReadCounts() if counts is None else counts
+    for number, line in enumerate(_lines(path), start=1):
+        line = line.removeprefix(codecs.BOM_UTF8)
+        if b"\0" in line:
+            counts.repaired["NUL bytes removed"] += line.count(b"\0")
+            line = line.replace(b"\0", b"")
+        if not line.strip():
+            counts.skipped["blank line"] += 1
+            continue
+        try:
+            value = _parse(line, f"{path}:{number}")
+        except InputError:
+            if on_bad == "strict":
+                raise
+            counts.skipped["not one JSON value"] += 1
+            continue
+        yield number, value
+
+
+def _parse(line: bytes, where: str) -> Any:
+    try:
+        text = line.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: not UTF-8 at byte {error.start + 1} of the line; save the file as UTF-8") from None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            problem = f"a second value starts at column {error.colno}; write one value a line"
+        elif error.pos >= len(text) or error.msg.startswith("Unterminated string"):
+            problem = "the line ends inside a value (cut short?); write the file anew"
+        else:
+            problem = f"not JSON: {error.msg} at column {error.colno}"
+        raise InputError(f"{where}: {problem}") from None
+    except (RecursionError, ValueError) as error:  # nested thousands deep, or an integer of thousands of digits
+        raise InputError(f"{where}: JSON that cannot be read: {error}") from None
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        if path.suffix == ".zst":
+            yield from _split_lines(_zstd_chunks(path))
+        elif path.suffix == ".gz":
+            with gzip.open(path, "rb") as file:
+                yield from file
+        else:
+            with open(path, "rb") as file:
+                yield from file
+    except EOFError:
+        raise InputError(f"{path}: the compressed file ends early; copy or write it anew") from None
+    except (gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise InputError(f"{path}: damaged, or not compressed as its name says: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _zstd_chunks(path: Path) -> Iterator[bytes]:
+    """The decompressed bytes of all frames; EOFError when the last one is cut, which zstandard's reader hides."""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+    frame = decompressor.decompressobj()
+    open_frame = False
+    with open(path, "rb") as file:
+        while data := file.read(_CHUNK):
+            while data:
+                yield frame.decompress(data)
+                data, open_frame = frame.unused_data, not frame.eof
+                if frame.eof:
+                    frame = decompressor.decompressobj()
+    if open_frame:
+        raise EOFError
+
+
+def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    line: list[bytes] = []  # pieces of a line that spans chunks; joined once, so that long lines stay linear
+    for chunk in chunks:
+        head, *rest = chunk.split(b"\n")
+        line.append(head)
+        for start in rest:
+            yield b"".join(line)
+            line = [start]
+    if last := b"".join(line):
+        yield last
