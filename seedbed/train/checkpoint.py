@@ -1,0 +1,206 @@
+"""Checkpoints of a run: ``RUN/checkpoints/step_XXXXXXXX/``, each whole or not there at all.
+
+========================  ================================================================================
+``model.safetensors``     weights under canonical names, a tied tensor once
+``optimizer.safetensors`` optimizer state, ``<canonical name>.<key>``
+``state.json``            format_version, completed steps, tokens, seconds, finite, position of the loader,
+                          state of the random generators
+``config.yaml``           the configuration, ``receipt.json`` how the weights were drawn, ``tokenizer/``
+``commit.json``           names, sizes and hashes of the other files; written last
+========================  ================================================================================
+
+Reading runs no code: safetensors and JSON, no pickle.
+"""
+
+import base64
+import errno
+import json
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from seedbed.errors import InputError
+from seedbed.facts.table import canonical
+from seedbed.files.atomic import atomic_folder, folder_damage
+from seedbed.train.run import CONFIG, config_yaml
+
+if TYPE_CHECKING:
+    from seedbed.train.loop import Job
+
+FORMAT_VERSION = 1
+READABLE = (1,)
+_SMALL_FILES = 2**20  # bytes set aside for the texts of a checkpoint
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run goes on from, apart from the weights, which stand in ``path / "model.safetensors"``."""
+
+    path: Path
+    step: int  # completed optimizer steps
+    tokens: int
+    seconds: float
+    finite: bool  # of all weights and optimizer state
+    loader: dict[str, Any]
+    rng: dict[str, Any]
+    receipt: dict[str, Any]
+    optimizer: dict[str, Tensor]
+
+
+def save_checkpoint(job: "Job") -> Path:
+    """Write ``job`` as it is after its completed steps; returns the checkpoint's folder.
+
+    Raises InputError, naming the need and the room, when the disk is too small; nothing is then left behind.
+    """
+    path = job.run_dir / "checkpoints" / f"step_{job.step:08d}"
+    weights, optimizer = _weights(job.model), job.optimizers.state_dict()
+    tensors = [*weights.values(), *optimizer.values()]
+    need = _SMALL_FILES + sum(tensor.nbytes for tensor in tensors)
+    need += sum(file.stat().st_size for file in job.tokenizer_dir.rglob("*"))
+    if need > shutil.disk_usage(job.run_dir).free:
+        raise _disk_full(path, need)
+    state = {
+        "format_version": FORMAT_VERSION,
+        "step": job.step,
+        "tokens": job.tokens,
+        "seconds": job.seconds,
+        "finite": _all_finite(tensors),
+        "loader": job.loader.state(),
+        "rng": rng_state(),
+    }
+    try:
+        with atomic_folder(path) as folder:
+            save_file(weights, folder / "model.safetensors")
+            save_file(optimizer, folder / "optimizer.safetensors")
+            (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+            (folder / CONFIG).write_text(config_yaml(job.config), encoding="utf-8")
+            (folder / "receipt.json").write_text(json.dumps(job.receipt, indent=1), encoding="utf-8")
+            shutil.copytree(job.tokenizer_dir, folder / "tokenizer")
+    except (OSError, SafetensorError) as error:
+        if not _is_disk_full(error):
+            raise
+        raise _disk_full(path, need) from error
+    return path
+
+
+def read_checkpoint(path: str | Path) -> Checkpoint:
+    """Read a checkpoint's folder. Raises InputError when it is damaged or of a format this release does not read."""
+    path = Path(path)
+    damage = folder_damage(path)
+    if damage is not None:
+        raise InputError(f"{path}: {damage}; give another checkpoint, or the run to take its newest whole one")
+    state = _read_state(path)
+    return Checkpoint(
+        path=path,
+        **{key: state[key] for key in ("step", "tokens", "seconds", "finite", "loader", "rng")},
+        receipt=json.loads((path / "receipt.json").read_text(encoding="utf-8")),
+        optimizer=load_file(path / "optimizer.safetensors"),
+    )
+
+
+def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:
+    """The newest whole and finite checkpoint of a run, or None; and a line for each newer one that was passed over.
+
+    Raises InputError on a whole checkpoint of a format that this release does not read: going back would lose it.
+    """
+    notes = []
+    for path in _checkpoints(run_dir):
+        problem = _problem(path)
+        if problem is None:
+            return path, notes
+        notes.append(f"{path}: passed over: {problem}")
+    return None, notes
+
+
+def prune(run_dir: str | Path, keep: int) -> list[Path]:
+    """Remove all but the newest ``keep`` checkpoints and the newest whole and finite one; returns what was removed."""
+    paths = _checkpoints(run_dir)
+    old = paths[keep:]
+    if old and all(_problem(path) for path in paths[:keep]):
+        spared = next((path for path in old if _problem(path) is None), None)
+        old = [path for path in old if path != spared]
+    for path in old:
+        shutil.rmtree(path)
+    return old
+
+
+def rng_state() -> dict[str, Any]:
+    """State of torch's random generators, on the CPU and on each CUDA device in use, as base64 text."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return {"cpu": _to_text(torch.get_rng_state()), "cuda": [_to_text(state) for state in cuda]}
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    """Set torch's random generators to ``rng_state()``'s result; CUDA devices that are not here are left out."""
+    torch.set_rng_state(_to_bytes(state["cpu"]))
+    if torch.cuda.is_initialized():
+        for device, text in enumerate(state["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(_to_bytes(text), device)
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    """The state of ``model`` under canonical names, each tensor once, laid out as safetensors needs it."""
+    weights, seen = {}, set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            weights[canonical(name)] = tensor.detach().contiguous()
+    return weights
+
+
+def _checkpoints(run_dir: str | Path) -> list[Path]:
+    """Folders of checkpoints, newest first, whole or not."""
+    found = [p for p in (Path(run_dir) / "checkpoints").glob("step_*") if re.fullmatch(r"step_\d{8,}", p.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")), reverse=True)
+
+
+def _problem(path: Path) -> str | None:
+    """Why a run cannot go on from the checkpoint, or None."""
+    damage = folder_damage(path)
+    if damage is None and not _read_state(path)["finite"]:
+        return "it holds values that are not finite"
+    return damage
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    file = path / "state.json"
+    state = json.loads(file.read_text(encoding="utf-8"))
+    version = state.get("format_version")
+    if version not in READABLE:
+        readable = " and ".join(map(str, READABLE))
+        raise InputError(f"{file}: format_version {version}, this release reads {readable}; use the one that wrote it")
+    return state
+
+
+def _all_finite(tensors: Iterable[Tensor]) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+
+
+def _is_disk_full(error: OSError | SafetensorError) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return any(f"code: {code}," in str(error) for code in (errno.ENOSPC, errno.EDQUOT))  # safetensors keeps no errno
+
+
+def _disk_full(path: Path, need: int) -> InputError:
+    room = shutil.disk_usage(path.parents[1]).free
+    return InputError(
+        f"{path}: a checkpoint needs {need / 1e6:,.1f} MB, its disk has {room / 1e6:,.1f} MB free; make room or lower "
+        "train.keep_checkpoints, then run the same command again; the last checkpoint stands"
+    )
+
+
+def _to_text(state: Tensor) -> str:
+    return base64.b64encode(state.numpy().tobytes()).decode("ascii")
+
+
+def _to_bytes(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
