@@ -1,0 +1,34 @@
+"""Options that several data commands share."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seedbed.errors import InputError
+
+
+class OnBadPolicy(StrEnum):
+    strict = "strict"
+    skip = "skip"
+
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="JSONL files: plain, .gz or .zst.")]
+Field = Annotated[str, typer.Option(help="Key of the text in each line's object.")]
+OnBad = Annotated[OnBadPolicy, typer.Option(help="A line without a usable text: stop, or count it and go on.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+
+
+def require_new(out: Path, overwrite: bool) -> None:
+    """Raise InputError when ``out`` exists and may not be replaced."""
+    if out.exists() and not overwrite:
+        raise InputError(f"{out}: exists already; choose another name or pass --overwrite")
+
+
+def report_counts(skipped: Mapping[str, int], repaired: Mapping[str, int]) -> None:
+    """Print what reading left out and what it mended."""
+    for title, counts in (("skipped", skipped), ("repaired", repaired)):
+        if counts:
+            print(f"{title}: " + ", ".join(f"{count:,} × {reason}" for reason, count in counts.items()))
