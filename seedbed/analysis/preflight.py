@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from seedbed.config import Config, InitConfig, ModelConfig
-from seedbed.data.store import IGNORE, Batch
+from seedbed.data.split import IGNORED, Batch
 from seedbed.facts.fact import MATRIX_ROLES, ROLES, ParameterFact
 from seedbed.facts.table import parameter_facts
 from seedbed.init import Plan, apply_plan, make_plan
@@ -17,7 +17,7 @@ from seedbed.measure.losses import LogitStats, logit_stats
 from seedbed.measure.residual import ResidualReport, residual_report
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers, group_of
-from seedbed.train.objective import CHUNK_BYTES, chunked_cross_entropy, token_losses
+from seedbed.train.objective import CHUNK_LOGITS, chunked_cross_entropy, token_losses
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ def measure_arm(model: Decoder, init: InitConfig, seed: int, batch: Batch) -> Ar
     plan = make_plan(parameter_facts(model), init)
     apply_plan(model, plan, seed)
     with torch.no_grad():
-        hidden = model(batch.ids, batch.doc_ids, hidden=True).flatten(0, 1)  # [N, D]
-        losses = token_losses(hidden, model.head_weight, batch.targets.flatten())
+        hidden = model(batch.ids, batch.doc_ids, hidden=True)  # [B, T, D]
+        losses = token_losses(hidden, model.head_weight, batch.targets)
         # the logits of every token at once would not fit at a large vocabulary: some tokens show the scale
-        some = hidden[:: max(1, len(hidden) // 256)]
+        some = hidden.flatten(0, 1)[:: max(1, batch.ids.numel() // 256)]
         logits = logit_stats(some @ model.head_weight.T)
-    supervised = int((batch.targets != IGNORE).sum())
+    supervised = int((batch.targets != IGNORED).sum())
     return Arm(
         title=plan.title,
         plan=plan,
@@ -89,16 +89,18 @@ def measure_arm(model: Decoder, init: InitConfig, seed: int, batch: Batch) -> Ar
 
 
 def estimate_resources(model: Decoder, config: Config, batch: Batch) -> Resources:
-    """Memory by part, and the time of the run from two timed steps (the first warms up). The model's weights change."""
+    """Memory by part, and the time of the run from a timed step after a warm-up, on one micro-batch ``batch``.
+
+    The weights of ``model`` change.
+    """
     facts = parameter_facts(model)
     optimizers = build_optimizers(model, facts, config.optim)
     assert config.train.micro_batch_size
     passes = config.train.batch_size // config.train.micro_batch_size
     for _ in range(2):
         began = time.perf_counter()
-        for micro in batch.split(config.train.micro_batch_size)[:1]:
-            hidden = model(micro.ids, micro.doc_ids, hidden=True).flatten(0, 1)
-            chunked_cross_entropy(hidden, model.head_weight, micro.targets.flatten(), scale=1e-9).backward()
+        hidden = model(batch.ids, batch.doc_ids, hidden=True)
+        chunked_cross_entropy(hidden, model.head_weight, batch.targets, scale=1 / batch.ids.numel()).backward()
         forward_backward = time.perf_counter() - began
         began = time.perf_counter()
         optimizers.step()
@@ -124,7 +126,7 @@ def memory_parts(facts: list[ParameterFact], config: Config, length: int) -> dic
         "gradients": 4 * total,
         "optimizer state": 8 * (total - muon) + 4 * muon,
         "activations": activation_bytes(config, length),
-        "logits of a chunk": CHUNK_BYTES,
+        "logits of a chunk": 2 * 4 * CHUNK_LOGITS["cpu"],  # and their gradients
     }
 
 

@@ -79,6 +79,11 @@ def from_tree(tree: dict[str, Any], where: str, origin: dict[tuple[str, ...], st
         raise InputError(f"{where}: {error}; write text in quotes") from None
 
 
+def to_yaml(config: Config) -> str:
+    """The complete configuration as YAML; it loads to an equal Config."""
+    return yaml.safe_dump(config.dump(), sort_keys=False, allow_unicode=True)
+
+
 def _apply(tree: dict[str, Any], override: str) -> tuple[str, ...]:
     path, equals, text = override.partition("=")
     keys = tuple(path.strip().split("."))

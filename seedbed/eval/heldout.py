@@ -1,11 +1,12 @@
 """Held-out loss in nats a token and bits a byte."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seedbed.data.store import IGNORE, Split
+from seedbed.data.split import IGNORED, Split
 from seedbed.errors import GuardStop
 from seedbed.measure.losses import bits_per_byte
+from seedbed.model import Decoder
 from seedbed.train.objective import token_losses
 
 
@@ -18,7 +19,7 @@ def evenly(count: int, wanted: int | None) -> list[int]:
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module,
+    model: Decoder,
     split: Split,
     token_bytes: Tensor,
     sequences: int | None,
@@ -37,12 +38,12 @@ def evaluate(
     model.eval()
     for start in range(0, len(indices), batch_size):
         batch = split.windows(indices[start : start + batch_size])
-        ids, targets, doc_ids = (x.to(device) for x in (batch.ids, batch.targets, batch.doc_ids))
+        ids, targets, doc_ids = (x.to(device) for x in batch)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             hidden = model(ids, doc_ids, hidden=True)
-            losses = token_losses(hidden.flatten(0, 1), model.head_weight, targets.flatten())  # [N], 0 where masked
+            losses = token_losses(hidden, model.head_weight, targets)  # [B, T], 0 where masked
         nats += losses.double().sum().item()
-        supervised = batch.targets[batch.targets != IGNORE]
+        supervised = batch.targets[batch.targets != IGNORED]
         tokens += supervised.numel()
         n_bytes += int(token_bytes[supervised].sum())
     model.train(training)

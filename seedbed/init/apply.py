@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from seedbed.config import InitConfig
@@ -48,10 +49,8 @@ class Receipt:
         head = f"{self.plan.title}, seed {self.seed}: {self.plan.n_parameters:,} parameters in {len(self.rows)} draws"
         lines = [f"{'parameter':<34} {'role':<10} {'shape':<14} {'law':<22} {'target std':>11} {'std':>11}"]
         for row in self.rows:
-            shape = "×".join(map(str, row.shape))
-            lines.append(
-                f"{row.name:<34} {row.role:<10} {shape:<14} {row.distribution:<22} {row.target_std:>11.4g} {row.std:>11.4g}"
-            )
+            place = f"{row.name:<34} {row.role:<10} {'×'.join(map(str, row.shape)):<14}"
+            lines.append(f"{place} {row.distribution:<22} {row.target_std:>11.4g} {row.std:>11.4g}")
         return "\n".join([head, *lines])
 
 
@@ -101,7 +100,7 @@ def initialize_(
     """
     try:
         init = InitConfig(law=law, **options)
-    except ValueError as error:
+    except ValidationError as error:
         raise InputError(f"initialize_: {error.errors()[0]['msg']}") from None
     return apply_plan(module, make_plan(parameter_facts(module, roles), init), seed)
 

@@ -16,8 +16,9 @@ from torch import nn
 
 from seedbed.config import Config
 from seedbed.data.loader import Loader
-from seedbed.data.store import IGNORE
+from seedbed.data.split import IGNORED
 from seedbed.errors import GuardStop, SignalStop
+from seedbed.model import Decoder
 from seedbed.optim.groups import Optimizers
 from seedbed.optim.schedule import rate
 from seedbed.train.checkpoint import prune, save_checkpoint
@@ -36,7 +37,7 @@ class Job:
 
     config: Config
     run_dir: Path
-    model: nn.Module
+    model: Decoder
     optimizers: Optimizers
     loader: Loader
     device: torch.device
@@ -78,20 +79,18 @@ def train_step(job: Job, forward: Callable[..., torch.Tensor]) -> dict[str, Any]
     """
     config, began = job.config, time.perf_counter()
     batch = job.loader.next_batch()
-    n_targets = int((batch.targets != IGNORE).sum())
+    n_targets = int((batch.targets != IGNORED).sum())
     if n_targets == 0:
         raise GuardStop(f"step {job.step + 1}: no token of the batch is supervised; look at the store's documents")
     factor = rate(job.step, config.train.steps, config.optim.schedule)
     job.optimizers.set_rate(factor)
     loss = torch.zeros((), device=job.device)
     assert config.train.micro_batch_size
-    for micro in batch.split(config.train.micro_batch_size):
-        ids, targets, doc_ids = (x.to(job.device, non_blocking=True) for x in (micro.ids, micro.targets, micro.doc_ids))
+    for micro in zip(*(x.split(config.train.micro_batch_size) for x in batch), strict=True):
+        ids, targets, doc_ids = (x.to(job.device, non_blocking=True) for x in micro)  # [b, T]
         with torch.autocast(job.device.type, torch.bfloat16, enabled=config.train.precision == "bf16"):
             hidden = forward(ids, doc_ids, hidden=True)  # [b, T, D]
-            part = chunked_cross_entropy(
-                hidden.flatten(0, 1), job.model.head_weight, targets.flatten(), scale=1 / n_targets
-            )
+            part = chunked_cross_entropy(hidden, job.model.head_weight, targets, scale=1 / n_targets)
         part.backward()
         loss += part.detach()
     grad_norm = nn.utils.clip_grad_norm_(job.model.parameters(), config.train.clip_norm or math.inf)

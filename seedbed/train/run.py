@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from seedbed.config import Config
-from seedbed.config.load import from_tree, parse_yaml
+from seedbed.config.load import from_tree, parse_yaml, to_yaml
 from seedbed.errors import InputError
 from seedbed.files.atomic import write_atomic
 
@@ -38,36 +36,32 @@ def read_config(folder: str | Path) -> Config:
 
 
 def write_config(folder: str | Path, config: Config) -> None:
-    write_atomic(Path(folder) / CONFIG, config_yaml(config))
+    write_atomic(Path(folder) / CONFIG, to_yaml(config))
 
 
-def config_yaml(config: Config) -> str:
-    return yaml.safe_dump(config.dump(), sort_keys=False, allow_unicode=True)
-
-
-def claim(run_dir: Path, config: Config) -> bool:
-    """Make ``run_dir`` the run of ``config``; returns whether it was that already, to be resumed.
-
-    Raises InputError where the folder holds another run (with the difference), or something that is no run.
-    """
-    if (run_dir / CONFIG).exists():
-        _same_run(run_dir, read_config(run_dir), config)
-        write_config(run_dir, config)
-        return True
-    others = [entry.name for entry in run_dir.iterdir() if entry.name != ".lock" and not entry.name.startswith(".partial-")]
-    if others:
-        raise InputError(f"run.dir={run_dir}: not empty and not a run ({others[0]} is there); choose another folder")
-    write_config(run_dir, config)
-    return False
-
-
-def _same_run(run_dir: Path, saved: Config, asked: Config) -> None:
-    before, after = _flat(saved.dump()), _flat(asked.dump())
+def folder_conflict(run_dir: Path, config: Config) -> None:
+    """Raise InputError where ``run_dir`` holds another run (with the difference), or something that is no run."""
+    if not run_dir.exists():
+        return
+    if not run_dir.is_dir():
+        raise InputError(f"run.dir={run_dir}: is a file; choose another folder")
+    if not (run_dir / CONFIG).exists():
+        others = [entry.name for entry in run_dir.iterdir() if not entry.name.startswith((".lock", ".partial-"))]
+        if others:
+            raise InputError(f"run.dir={run_dir}: not empty and not a run ({others[0]} is there); choose another folder")
+        return
+    before, after = _flat(read_config(run_dir).dump()), _flat(config.dump())
     changed = [key for key in before | after if before.get(key) != after.get(key) and key not in RESUMABLE]
     if changed:
         difference = ", ".join(f"{key} is {before.get(key)!r} there, {after.get(key)!r} here" for key in changed[:4])
         more = f" (and {len(changed) - 4} more)" if len(changed) > 4 else ""
         raise InputError(f"run.dir={run_dir}: holds another run: {difference}{more}; choose another run.dir")
+
+
+def claim(run_dir: Path, config: Config) -> None:
+    """Make ``run_dir``, which this process holds, the run of ``config``; raises as folder_conflict does."""
+    folder_conflict(run_dir, config)
+    write_config(run_dir, config)
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

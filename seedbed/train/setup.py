@@ -29,7 +29,7 @@ def resolve(config: Config) -> tuple[Config, Store]:
     if config.data.store is None:
         raise InputError("data.store is not set; make one with `seedbed data prepare` and set data.store=FOLDER")
     store = Store(config.data.store)
-    tokens, vocab = store.header.vocab_size, config.model.vocab_size
+    tokens, vocab = store.header["vocab_size"], config.model.vocab_size
     if vocab is None:
         config = config.model_copy(update={"model": config.model.model_copy(update={"vocab_size": tokens})})
     elif vocab < tokens:
@@ -37,10 +37,11 @@ def resolve(config: Config) -> tuple[Config, Store]:
             f"model.vocab_size={vocab} is smaller than the vocabulary of {config.data.store}, {tokens}; "
             "raise it, or leave it out to take the store's"
         )
-    if store.header.seq_len > config.model.max_seq_len:
+    seq_len: int = store.header["seq_len"]
+    if seq_len > config.model.max_seq_len:
         raise InputError(
             f"model.max_seq_len={config.model.max_seq_len} is shorter than the bins of {config.data.store}, "
-            f"{store.header.seq_len} tokens; raise it, or prepare the store with --seq-len {config.model.max_seq_len}"
+            f"{seq_len} tokens; raise it, or prepare the store with --seq-len {config.model.max_seq_len}"
         )
     validate(config.train.steps, config.optim.schedule)
     return config, store

@@ -1,0 +1,37 @@
+# Everything runs in a virtual environment of its own; PYTHON is a Python 3.11 or newer to make it with.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: quickstart test test-slow check bench install clean
+
+quickstart: $(INSTALLED)
+	$(BIN)/seedbed quickstart
+
+test: $(INSTALLED)
+	$(BIN)/pytest -m "not slow"
+
+test-slow: $(INSTALLED)
+	$(BIN)/pytest -m slow
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+bench: $(INSTALLED)
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+install: $(INSTALLED)
+
+# --no-build-isolation would need setuptools beforehand; constraints.txt pins what is installed, torch included
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs

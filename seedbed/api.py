@@ -1,0 +1,155 @@
+"""Joins training, evaluation and reports: fit a configuration, load what was trained."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seedbed.config import Config
+from seedbed.data.store import Store
+from seedbed.data.tokenizer import Tokenizer, load_tokenizer
+from seedbed.errors import InputError
+from seedbed.eval.heldout import evaluate
+from seedbed.files.lock import folder_lock
+from seedbed.model import Decoder
+from seedbed.report.run import write_report
+from seedbed.serve.generate import generate
+from seedbed.train.loop import Job, train
+from seedbed.train.metrics import read_metrics, tensorboard
+from seedbed.train.run import claim, folder_conflict, read_config
+from seedbed.train.setup import checkpoint_of, load_weights, resolve, start
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run ended."""
+
+    run: str
+    steps: int
+    tokens: int
+    seconds: float
+    train_loss: float
+    nats_per_token: float | None  # None where the run never evaluates
+    bits_per_byte: float | None
+    report: str
+
+    def __str__(self) -> str:
+        heldout = (
+            "not evaluated (train.eval_every=-1)"
+            if self.nats_per_token is None
+            else f"{self.nats_per_token:.4f} nats a token, {self.bits_per_byte:.4f} bits a byte"
+        )
+        return (
+            f"run       {self.run}: {self.steps:,} steps, {self.tokens:,} tokens, {self.seconds:,.0f} s in steps\n"
+            f"held out  {heldout}\n"
+            f"report    {self.report}"
+        )
+
+
+class Run:
+    """A run's folder, opened for reading."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.config = read_config(path)
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        return read_metrics(self.path)
+
+    @property
+    def summary(self) -> Summary:
+        trained = [row for row in self.metrics if row["kind"] == "train"]
+        evaluated = [row for row in self.metrics if row["kind"] == "eval"]
+        last, heldout = trained[-1], evaluated[-1] if evaluated else {}
+        return Summary(
+            run=str(self.path),
+            steps=last["step"],
+            tokens=last["tokens"],
+            seconds=last["seconds"],
+            train_loss=last["loss"],
+            nats_per_token=heldout.get("nats_per_token"),
+            bits_per_byte=heldout.get("bits_per_byte"),
+            report=str(self.path / "report.html"),
+        )
+
+
+def _tell(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def fit(config: Config, tell: Callable[[str], None] = _tell) -> Run:
+    """Train ``config`` to its last step, from where its run folder stands, and write the run's report.
+
+    ``tell`` receives lines for people. Raises InputError on a configuration, store or folder that does not fit,
+    GuardStop on a loss that is not finite, SignalStop after saving when SIGINT or SIGTERM arrives.
+    """
+    if config.run.dir is None:
+        raise InputError("run.dir is not set; set run.dir=FOLDER, where the run will be kept")
+    config, store = resolve(config)
+    run_dir = Path(config.run.dir)
+    folder_conflict(run_dir, config)  # before anything is written there
+    with folder_lock(run_dir):
+        claim(run_dir, config)
+        job, notes = start(config, run_dir, store)
+        for line in notes:
+            tell(line)
+        tell(str(job.optimizers))
+        if job.step:
+            tell(f"resuming {run_dir} after step {job.step} of {config.train.steps}")
+        trackers = [tensorboard(run_dir)] if config.train.tensorboard else []
+        train(job, heldout_evaluation(job, store), trackers)
+        tell(f"writing {run_dir / 'report.html'}")
+        write_report(run_dir)
+    return Run(run_dir)
+
+
+def heldout_evaluation(job: Job, store: Store) -> Callable[[], dict[str, Any]]:
+    """What the loop calls to measure the job's model on the held-out split."""
+    token_bytes = torch.from_numpy(store.tokenizer().token_bytes().astype("int64"))
+    config = job.config.train
+    assert config.micro_batch_size
+    micro_batch = config.micro_batch_size
+    return lambda: evaluate(
+        job.model, store.split("heldout"), token_bytes, config.eval_sequences, micro_batch, config.precision
+    )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model with its tokenizer and configuration."""
+
+    model: Decoder
+    tokenizer: Tokenizer
+    config: Config
+
+    def continue_text(
+        self, prompt: str, max_new_tokens: int, temperature: float = 0.8, top_k: int | None = None, seed: int = 0
+    ) -> str:
+        """The text that the model adds to ``prompt``; it ends where the model ends a document.
+
+        Raises InputError when the prompt is longer than the model can read.
+        """
+        ids = [self.tokenizer.bos_id, *self.tokenizer.encode(prompt)]
+        if len(ids) >= self.config.model.max_seq_len:
+            raise InputError(
+                f"prompt: {len(ids)} tokens with the start token, the model reads at most "
+                f"{self.config.model.max_seq_len - 1}; shorten it"
+            )
+        out = generate(
+            self.model, torch.tensor([ids]), max_new_tokens, self.tokenizer.eos_id, temperature, top_k, seed
+        )
+        return self.tokenizer.decode(out[0, len(ids) :].tolist())
+
+
+def load(path: str | Path) -> Trained:
+    """Load a run (its newest whole checkpoint) or a checkpoint, on the CPU. Raises InputError when there is none."""
+    folder = checkpoint_of(path)
+    config = read_config(folder)
+    model = Decoder(config.model)
+    load_weights(model, folder)
+    return Trained(model.eval(), load_tokenizer(folder / "tokenizer"), config)

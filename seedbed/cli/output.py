@@ -1,0 +1,47 @@
+"""What a command prints: one JSON document, or a summary for people."""
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout; everything else on stderr.")]
+Overrides = Annotated[list[str] | None, typer.Argument(help="Overrides such as optim.lr=1e-3.", show_default=False)]
+
+
+def note(message: str) -> None:
+    """A line for people, on stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """JSON has no NaN or infinity: they become null."""
+    json.dump(_finite(value), sys.stdout, ensure_ascii=False, indent=2, allow_nan=False)
+    print(flush=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and value != value or value in (float("inf"), float("-inf")) else value
+
+
+def table(title: str, columns: list[str], rows: list[list[str]], left: int = 1) -> Table:
+    """A table whose first ``left`` columns are text and the others numbers, set to the right."""
+    result = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        result.add_column(column, justify="left" if index < left else "right", overflow="fold")
+    for row in rows:
+        result.add_row(*row)
+    return result
+
+
+def console(stderr: bool = False) -> Console:
+    """Wide enough for the tables where the output is a file or a pipe."""
+    out = Console(stderr=stderr, highlight=False)
+    return out if out.is_terminal else Console(stderr=stderr, highlight=False, width=140)

@@ -1,0 +1,72 @@
+"""seedbed quickstart: the main job, from the text that comes with Python to a trained, inspected model."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seedbed.cli.output import Json, Overrides, console, note, print_json
+
+VOCAB_SIZE = 4096
+SEQ_LEN = 256
+RECIPE = Path(__file__).parent.parent / "recipes" / "cpu.yaml"
+
+
+def quickstart(
+    overrides: Overrides = None,
+    folder: Annotated[Path, typer.Option("--dir", help="Where everything is kept.")] = Path("runs/quickstart"),
+    json: Json = False,
+) -> None:
+    """Corpus, tokenizer, token store, preflight, training, report: a few minutes on two cores.
+
+    Stages that are finished are kept; killed at any moment, the same command goes on from where it was.
+    """
+    from dataclasses import asdict
+
+    from seedbed.api import fit
+    from seedbed.cli.preflight import arm_tables, as_json, measure, parse_init, resource_lines
+
+    config = recipe_config(folder, overrides or [])
+    corpus(folder)
+    note("\n3/5 preflight: what each initialization does, before training")
+    arms, resources = measure(config, [parse_init(text) for text in ("gpt2", "gamma,gamma=0.5", "gamma,gamma=1.0")], 8)
+    for part in (*arm_tables(arms), *resource_lines(resources)):
+        console(stderr=json).print(part)
+    note("\n4/5 training")
+    run = fit(config)
+    note("\n5/5 done")
+    if json:
+        print_json({"preflight": as_json(arms, resources), "run": asdict(run.summary)})
+    else:
+        print(run.summary)
+
+
+def recipe_config(folder: Path, overrides: list[str]) -> Any:
+    """recipes/cpu.yaml with its paths inside ``folder``."""
+    from seedbed.config import Config
+
+    return Config.load(str(RECIPE), [f"data.store={folder / 'store'}", f"run.dir={folder / 'run'}", *overrides])
+
+
+def corpus(folder: Path) -> None:
+    """Stages 1 and 2: documents, tokenizer and store, each kept where it is whole."""
+    from seedbed.data.stdlib import stdlib_documents
+    from seedbed.data.store import prepare
+    from seedbed.data.tokenizer import load_tokenizer, train_tokenizer
+    from seedbed.files.atomic import folder_damage
+
+    tokenizer_dir, store_dir = folder / "tokenizer", folder / "store"
+    documents = None
+    if folder_damage(tokenizer_dir) is not None:
+        note("1/5 tokenizer: byte-level BPE on the prose and source of Python's standard library")
+        documents = list(stdlib_documents())
+        train_tokenizer((d.text for d in documents if d.split != "heldout"), VOCAB_SIZE, tokenizer_dir)
+    else:
+        note(f"1/5 tokenizer: {tokenizer_dir} is there")
+    if folder_damage(store_dir) is not None:
+        note("2/5 token store: encoding and packing")
+        header = prepare(documents or stdlib_documents(), load_tokenizer(tokenizer_dir), store_dir, SEQ_LEN)
+        for name, part in header["splits"].items():
+            note(f"    {name}: {part['documents']:,} documents, {part['bytes']:,} bytes, {part['tokens']:,} tokens")
+    else:
+        note(f"2/5 token store: {store_dir} is there")
