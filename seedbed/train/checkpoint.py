@@ -27,10 +27,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from seedbed.config.load import to_yaml
 from seedbed.errors import InputError
 from seedbed.facts.table import canonical
 from seedbed.files.atomic import atomic_folder, folder_damage
-from seedbed.train.run import CONFIG, config_yaml
+from seedbed.train.run import CONFIG
 
 if TYPE_CHECKING:
     from seedbed.train.loop import Job
@@ -81,7 +82,7 @@ def save_checkpoint(job: "Job") -> Path:
             save_file(weights, folder / "model.safetensors")
             save_file(optimizer, folder / "optimizer.safetensors")
             (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-            (folder / CONFIG).write_text(config_yaml(job.config), encoding="utf-8")
+            (folder / CONFIG).write_text(to_yaml(job.config), encoding="utf-8")
             (folder / "receipt.json").write_text(json.dumps(job.receipt, indent=1), encoding="utf-8")
             shutil.copytree(job.tokenizer_dir, folder / "tokenizer")
     except (OSError, SafetensorError) as error:
