@@ -1,0 +1,187 @@
+"""Writers killed at every step, and folders damaged in every way."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seedbed.errors import InputError
+from seedbed.files.atomic import COMMIT, atomic_folder, folder_damage, write_atomic
+
+_CHANGES = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
+
+
+def killed_at(step: int, work: Callable[[], None]) -> bool:
+    """Run ``work`` in a forked process that is killed before its ``step``-th change to the disk; False if it ended."""
+    child = os.fork()
+    if child == 0:
+        count = 0
+
+        def hook(event: str, _: object) -> None:
+            nonlocal count
+            if event in _CHANGES:
+                if count == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                count += 1
+
+        sys.addaudithook(hook)
+        try:
+            work()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def fill(path: Path, text: str) -> None:
+    with atomic_folder(path) as folder:
+        (folder / "a.txt").write_text(text)
+        (folder / "sub").mkdir()
+        (folder / "sub" / "b.txt").write_text(text * 2)
+
+
+def content(path: Path) -> str:
+    assert folder_damage(path) is None
+    text = (path / "a.txt").read_text()
+    assert (path / "sub" / "b.txt").read_text() == text * 2
+    return text
+
+
+def test_write_atomic_killed_at_each_step_leaves_old_or_new(tmp_path):
+    target = tmp_path / "file"
+    outcomes = set()
+    for step in range(100):
+        write_atomic(target, "old")
+        died = killed_at(step, lambda: write_atomic(target, "new"))
+        outcomes.add(target.read_text())
+        if not died:
+            break
+    assert step > 2
+    assert outcomes == {"old", "new"}
+    write_atomic(target, "new")
+    assert os.listdir(tmp_path) == ["file"]  # left-overs of the killed are gone
+
+
+def test_new_folder_killed_at_each_step_is_absent_or_whole(tmp_path):
+    target = tmp_path / "folder"
+    for step in range(200):
+        died = killed_at(step, lambda: fill(target, "new"))
+        if target.exists():
+            assert content(target) == "new"
+            break
+        assert died
+    assert step > 8
+    fill(target, "again")
+    assert content(target) == "again"
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_replaced_folder_killed_at_each_step_is_old_or_new(tmp_path):
+    """Between the two renames the folder is away; the next writer brings it back before doing anything else."""
+    target = tmp_path / "folder"
+    absent, outcomes = 0, set()
+    for step in range(200):
+        fill(target, "old")
+        died = killed_at(step, lambda: fill(target, "new"))
+        if not target.exists():
+            absent += 1
+            with pytest.raises(ZeroDivisionError), atomic_folder(target):
+                raise ZeroDivisionError
+        outcomes.add(content(target))
+        if not died:
+            break
+    assert step > 8
+    assert outcomes == {"old", "new"}
+    assert absent == 1
+    fill(target, "again")
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_error_inside_leaves_the_old_folder(tmp_path):
+    fill(tmp_path / "folder", "old")
+    with pytest.raises(RuntimeError), atomic_folder(tmp_path / "folder") as folder:
+        (folder / "a.txt").write_text("half")
+        raise RuntimeError
+    assert content(tmp_path / "folder") == "old"
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_failing_rename_puts_the_old_folder_back(tmp_path, monkeypatch):
+    target = tmp_path / "folder"
+    fill(target, "old")
+    rename = Path.rename
+
+    def fails(self: Path, to: Path) -> Path:
+        if to == target and "-old-" not in self.name:
+            raise OSError("no")
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(OSError, match="no"):
+        fill(target, "new")
+    assert content(target) == "old"
+
+
+def test_leftovers_of_other_targets_and_living_writers_stay(tmp_path):
+    others = [
+        tmp_path / f".partial-{2**22 + 1}-my-store",  # a dead writer of "my-store", whose name ends like ours
+        tmp_path / f".partial-{os.getppid()}-store",  # a living writer of "store"
+    ]
+    mine = tmp_path / f".partial-{2**22 + 1}-store"
+    for folder in (*others, mine):
+        folder.mkdir()
+    fill(tmp_path / "store", "x")
+    assert sorted(os.listdir(tmp_path)) == sorted([*(o.name for o in others), "store"])
+
+
+def test_names_with_pattern_characters(tmp_path):
+    fill(tmp_path / "run[1]*", "x")
+    (tmp_path / f".partial-{2**22 + 1}-run[1]*").mkdir()
+    fill(tmp_path / "run[1]*", "y")
+    assert os.listdir(tmp_path) == ["run[1]*"]
+
+
+def test_a_file_in_the_way_is_refused(tmp_path):
+    (tmp_path / "name").write_text("mine")
+    with pytest.raises(InputError, match="is a file"):
+        fill(tmp_path / "name", "x")
+    assert (tmp_path / "name").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "sub/b.txt", COMMIT])
+@pytest.mark.parametrize("damage", ["deleted", "cut", "emptied", "flipped"])
+def test_each_damaged_file_is_named(tmp_path, name, damage):
+    fill(tmp_path / "folder", "some text")
+    file = tmp_path / "folder" / name
+    raw = file.read_bytes()
+    if damage == "deleted":
+        file.unlink()
+    else:
+        file.write_bytes({"cut": raw[:-1], "emptied": b"", "flipped": bytes([raw[0] ^ 1]) + raw[1:]}[damage])
+    found = folder_damage(tmp_path / "folder")
+    assert found is not None
+    assert name in found
+
+
+@pytest.mark.parametrize("listing", ["[]", '{"files": []}', '{"files": {"a": 1}}', '{"files": {"a": {}}}', "7", "{}"])
+def test_odd_commit_files_are_damage_not_tracebacks(tmp_path, listing):
+    fill(tmp_path / "folder", "x")
+    (tmp_path / "folder" / COMMIT).write_text(listing)
+    assert folder_damage(tmp_path / "folder") == f"{COMMIT} is damaged"
+
+
+def test_missing_folder_and_file_are_damage(tmp_path):
+    (tmp_path / "file").touch()
+    assert folder_damage(tmp_path / "nothing") is not None
+    assert folder_damage(tmp_path / "file") is not None
+
+
+def test_commit_lists_every_file(tmp_path):
+    fill(tmp_path / "folder", "x")
+    listing = json.loads((tmp_path / "folder" / COMMIT).read_text())
+    assert listing["format_version"] == 1
+    assert {name: entry["bytes"] for name, entry in listing["files"].items()} == {"a.txt": 1, "sub/b.txt": 2}
