@@ -1,5 +1,6 @@
 """Joins training, evaluation and reports: fit a configuration, load what was trained."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +10,15 @@ from typing import Any
 
 import torch
 
+from seedbed.analysis.run import write_page
 from seedbed.config import Config
 from seedbed.data.store import Store
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
 from seedbed.eval.heldout import evaluate
+from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
 from seedbed.model import Decoder
-from seedbed.report.run import write_report
 from seedbed.serve.generate import generate
 from seedbed.train.loop import Job, train
 from seedbed.train.metrics import read_metrics, tensorboard
@@ -99,13 +101,16 @@ def fit(config: Config, tell: Callable[[str], None] = _tell) -> Run:
         for line in notes:
             tell(line)
         tell(str(job.optimizers))
-        if job.step:
+        if job.step == 0:
+            write_atomic(run_dir / "receipt.json", json.dumps(job.receipt, indent=1))
+        else:
             tell(f"resuming {run_dir} after step {job.step} of {config.train.steps}")
         trackers = [tensorboard(run_dir)] if config.train.tensorboard else []
         train(job, heldout_evaluation(job, store), trackers)
+        run = Run(run_dir)
         tell(f"writing {run_dir / 'report.html'}")
-        write_report(run_dir)
-    return Run(run_dir)
+        write_page(run_dir, run.config, store, job.model, run.metrics, sample=Trained.of(job, store).sample())
+    return run
 
 
 def heldout_evaluation(job: Job, store: Store) -> Callable[[], dict[str, Any]]:
@@ -127,6 +132,14 @@ class Trained:
     tokenizer: Tokenizer
     config: Config
 
+    @classmethod
+    def of(cls, job: Job, store: Store) -> "Trained":
+        return cls(job.model, store.tokenizer(), job.config)
+
+    def sample(self) -> str:
+        """The start of a document as the model imagines one; the same text each time."""
+        return self.continue_text("", max_new_tokens=self.config.model.max_seq_len)
+
     def continue_text(
         self, prompt: str, max_new_tokens: int, temperature: float = 0.8, top_k: int | None = None, seed: int = 0
     ) -> str:
@@ -140,9 +153,8 @@ class Trained:
                 f"prompt: {len(ids)} tokens with the start token, the model reads at most "
                 f"{self.config.model.max_seq_len - 1}; shorten it"
             )
-        out = generate(
-            self.model, torch.tensor([ids]), max_new_tokens, self.tokenizer.eos_id, temperature, top_k, seed
-        )
+        prompt_ids = torch.tensor([ids], device=next(self.model.parameters()).device)
+        out = generate(self.model, prompt_ids, max_new_tokens, self.tokenizer.eos_id, temperature, top_k, seed)
         return self.tokenizer.decode(out[0, len(ids) :].tolist())
 
 

@@ -159,10 +159,11 @@ def activation_bytes(config: Config, length: int) -> int:
     return (sum(storages.values()) + in_kernel) * config.model.n_layers
 
 
-def norm_table(arms: list[Arm]) -> list[tuple[str, list[float]]]:
-    """(norm, masking ratio of each arm) for every norm of the stream."""
+def norm_table(arms: list[Arm], eps: float) -> list[tuple[str, list[float]]]:
+    """(norm, eps / (sigma^2 + eps) of each arm) for every norm of the stream, sigma^2 its mean second moment there."""
+    moments = zip(*([norm.second_moment for norm in arm.residual.norms] for arm in arms), strict=True)
     names = [norm.name for norm in arms[0].residual.norms]
-    return [(name, [arm.residual.norms[index].masking for arm in arms]) for index, name in enumerate(names)]
+    return [(name, [eps / (moment + eps) for moment in row]) for name, row in zip(names, moments, strict=True)]
 
 
 def plan_table(plans: list[Plan]) -> list[tuple[str, str, int, str, list[str]]]:
@@ -174,7 +175,8 @@ def plan_table(plans: list[Plan]) -> list[tuple[str, str, int, str, list[str]]]:
         key = (name, rows[0].role, rows[0].shape, tuple(str(row.distribution) for row in rows))
         joined[key] = joined.get(key, 0) + 1
     return [
-        (name, role, count, "×".join(map(str, shape)), list(laws)) for (name, role, shape, laws), count in joined.items()
+        (name, role, count, "×".join(map(str, shape)), list(laws))
+        for (name, role, shape, laws), count in joined.items()
     ]
 
 

@@ -13,7 +13,7 @@ app = typer.Typer(no_args_is_help=True)
 def show(
     path: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="YAML or JSON file.")] = None,
     overrides: Overrides = None,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Print the complete configuration that a file and overrides resolve to."""
     from seedbed.config import Config
@@ -22,11 +22,11 @@ def show(
     if path is not None and "=" in path:
         path, overrides = None, [path, *(overrides or [])]
     config = Config.load(path, overrides or [])
-    print_json(config.dump()) if json else print(to_yaml(config), end="")
+    print_json(config.dump()) if as_json else print(to_yaml(config), end="")
 
 
 @app.command()
-def schema(json: Json = False) -> None:
+def schema(as_json: Json = False) -> None:
     """Print the JSON Schema of a configuration; the options of each law are in it."""
     from seedbed.config.schema import schema as config_schema
 

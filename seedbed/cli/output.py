@@ -28,7 +28,7 @@ def _finite(value: Any) -> Any:
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
-    return None if isinstance(value, float) and value != value or value in (float("inf"), float("-inf")) else value
+    return None if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")) else value
 
 
 def table(title: str, columns: list[str], rows: list[list[str]], left: int = 1) -> Table:

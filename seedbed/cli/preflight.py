@@ -8,6 +8,8 @@ import typer
 from seedbed.cli.output import Json, Overrides, console, note, print_json, table
 from seedbed.errors import InputError
 
+USUAL_EPS = 1e-5  # of most models; what it would hide stands beside what the model's own does
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -26,18 +28,18 @@ def preflight(
     init: Arms = None,
     params_only: Annotated[bool, typer.Option("--params-only", help="Only count parameters; needs no data.")] = False,
     sequences: Annotated[int, typer.Option(min=1, help="Held-out sequences to measure on.")] = 8,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Say what a configuration will do before it is trained: plan, norms, stream, first loss, memory and time."""
     from seedbed.config import Config
 
     config = Config.load(path, overrides or [])
     if params_only:
-        _counts(config, json)
+        _counts(config, as_json)
         return
     arms, resources = measure(config, [config.init, *(parse_init(text) for text in init or [])], sequences)
-    if json:
-        print_json(as_json(arms, resources))
+    if as_json:
+        print_json(arms_json(arms, resources))
     else:
         for part in (*arm_tables(arms), *resource_lines(resources)):
             console().print(part)
@@ -78,9 +80,10 @@ def arm_tables(arms: "list[Arm]") -> "list[RenderableType]":
     from seedbed.analysis.preflight import norm_table, plan_table
 
     titles = [arm.title for arm in arms]
-    plan = [[name, role, str(count), shape, *laws] for name, role, count, shape, laws in plan_table([a.plan for a in arms])]
+    plan = [
+        [name, role, str(count), shape, *laws] for name, role, count, shape, laws in plan_table([a.plan for a in arms])
+    ]
     residual = [arm.residual for arm in arms]
-    masking = [[name, *(f"{100 * m:.2g} %" for m in values)] for name, values in norm_table(arms)]
     flow = [
         [f"layer {i}: {what}", *(f"{getattr(r.layers[i], field):.3g}" for r in residual)]
         for i in range(len(residual[0].layers))
@@ -94,9 +97,17 @@ def arm_tables(arms: "list[Arm]") -> "list[RenderableType]":
         ["largest |logit|", *(f"{arm.logits.max_abs:.3g}" for arm in arms)],
     ]
     eps = residual[0].norms[0].eps
+    masking = [
+        table(
+            f"\nShare of ε in σ² + ε, at {'this model’s' if value == eps else 'the usual'} ε = {value:g}",
+            ["norm", *titles],
+            [[name, *(f"{100 * m:.2g} %" for m in shares)] for name, shares in norm_table(arms, value)],
+        )
+        for value in dict.fromkeys((eps, USUAL_EPS))
+    ]
     return [
         table("Plan", ["parameter", "role", "tensors", "shape", *titles], plan, left=2),
-        table(f"\nShare of each norm's denominator that is ε = {eps:g}", ["norm", *titles], masking),
+        *masking,
         table(f"\nResidual stream, on {residual[0].tokens:,} held-out tokens", ["", *titles], flow),
         table("\nFirst step", ["", *titles], first),
     ]
@@ -114,7 +125,7 @@ def resource_lines(resources: "Resources") -> "list[RenderableType]":
     ]
 
 
-def as_json(arms: "list[Arm]", resources: "Resources") -> dict[str, Any]:
+def arms_json(arms: "list[Arm]", resources: "Resources") -> dict[str, Any]:
     return {
         "arms": [
             {
@@ -130,7 +141,7 @@ def as_json(arms: "list[Arm]", resources: "Resources") -> dict[str, Any]:
     }
 
 
-def _counts(config: "Config", json: bool) -> None:
+def _counts(config: "Config", as_json: bool) -> None:
     from seedbed.analysis.preflight import non_embedding, parameter_counts
 
     if config.model.vocab_size is None:
@@ -141,9 +152,12 @@ def _counts(config: "Config", json: bool) -> None:
         config, _ = resolve(config)
     counts = parameter_counts(config.model)
     total, inner = sum(count.parameters for count in counts), non_embedding(counts)
-    if json:
+    if as_json:
         print_json({"parameters": total, "non_embedding": inner, "roles": [asdict(count) for count in counts]})
         return
     rows = [[count.role, f"{count.tensors:,}", f"{count.parameters:,}"] for count in counts]
-    rows += [["total", f"{sum(c.tensors for c in counts):,}", f"{total:,}"], ["without embeddings and head", "", f"{inner:,}"]]
+    rows += [
+        ["total", f"{sum(c.tensors for c in counts):,}", f"{total:,}"],
+        ["without embeddings and head", "", f"{inner:,}"],
+    ]
     console().print(table(f"{total / 1e9:.3f}B parameters", ["role", "tensors", "parameters"], rows))

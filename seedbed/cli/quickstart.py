@@ -15,7 +15,7 @@ RECIPE = Path(__file__).parent.parent / "recipes" / "cpu.yaml"
 def quickstart(
     overrides: Overrides = None,
     folder: Annotated[Path, typer.Option("--dir", help="Where everything is kept.")] = Path("runs/quickstart"),
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Corpus, tokenizer, token store, preflight, training, report: a few minutes on two cores.
 
@@ -24,19 +24,19 @@ def quickstart(
     from dataclasses import asdict
 
     from seedbed.api import fit
-    from seedbed.cli.preflight import arm_tables, as_json, measure, parse_init, resource_lines
+    from seedbed.cli.preflight import arm_tables, arms_json, measure, parse_init, resource_lines
 
     config = recipe_config(folder, overrides or [])
     corpus(folder)
     note("\n3/5 preflight: what each initialization does, before training")
     arms, resources = measure(config, [parse_init(text) for text in ("gpt2", "gamma,gamma=0.5", "gamma,gamma=1.0")], 8)
     for part in (*arm_tables(arms), *resource_lines(resources)):
-        console(stderr=json).print(part)
+        console(stderr=as_json).print(part)
     note("\n4/5 training")
     run = fit(config)
     note("\n5/5 done")
-    if json:
-        print_json({"preflight": as_json(arms, resources), "run": asdict(run.summary)})
+    if as_json:
+        print_json({"preflight": arms_json(arms, resources), "run": asdict(run.summary)})
     else:
         print(run.summary)
 

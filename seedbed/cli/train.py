@@ -11,14 +11,14 @@ from seedbed.cli.output import Json, Overrides, print_json
 def train(
     path: Annotated[str, typer.Argument(metavar="CONFIG", help="YAML or JSON file.")],
     overrides: Overrides = None,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Train a model; the same command on an unfinished run resumes it."""
     from seedbed.api import fit
     from seedbed.config import Config
 
     run = fit(Config.load(path, overrides or []))
-    if json:
+    if as_json:
         print_json(asdict(run.summary))
     else:
         print(run.summary)
@@ -31,10 +31,10 @@ def generate(
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample among the k likeliest tokens.")] = None,
     seed: Annotated[int, typer.Option()] = 0,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Continue a text with a trained model."""
     from seedbed.api import load
 
     text = load(path).continue_text(prompt, max_new_tokens, temperature, top_k, seed)
-    print_json({"prompt": prompt, "text": text}) if json else print(prompt + text)
+    print_json({"prompt": prompt, "text": text}) if as_json else print(prompt + text)

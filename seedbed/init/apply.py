@@ -1,7 +1,7 @@
 """From a plan to numbers, and the receipt that says what was drawn."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from seedbed.config import InitConfig
 from seedbed.errors import InputError
+from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import canonical, parameter_facts
 from seedbed.init.plan import Plan, PlanRow, make_plan
 from seedbed.laws import Distribution
@@ -121,6 +122,15 @@ def _check_cover(parameters: dict[str, nn.Parameter], rows: Iterable[PlanRow]) -
     ):
         if names:
             raise InputError(f"init: {problem} {', '.join(names)}")
+
+
+def drawn_parts(module: nn.Module) -> Iterator[tuple[ParameterFact, Tensor]]:
+    """Each parameter of ``module``, the blocks of a fused one apart, with its fact; views, not copies."""
+    parameters = {canonical(name): parameter.detach() for name, parameter in module.named_parameters()}
+    for fact in parameter_facts(module):
+        for part in fact.parts():
+            tensor = parameters[fact.name]
+            yield part, tensor if part.rows is None else tensor[slice(*part.rows)]
 
 
 def _receipt_row(row: PlanRow, values: Tensor) -> ReceiptRow:

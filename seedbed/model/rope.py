@@ -10,13 +10,12 @@ def rotations(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, T
     Angles are made in fp32 from integer positions, whatever the model's precision, and anew each time: a table kept as
     a buffer would have to survive meta construction, casting and sharding.
     """
-    with torch.autocast(positions.device.type, enabled=False):
-        exponent = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
-        angles = positions.float()[..., None] * theta**-exponent  # [..., T, K/2]
-        return angles.cos()[..., None, :], angles.sin()[..., None, :]
+    exponent = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
+    angles = positions.float()[..., None] * theta**-exponent  # [..., T, K/2]
+    return angles.cos()[..., None, :], angles.sin()[..., None, :]
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate pairs (i, i + K/2) of x [B, T, H, K] by the angles; the halves layout of Llama."""
-    a, b = x.float().chunk(2, dim=-1)
+    """Rotate pairs (i, i + K/2) of x [B, T, H, K] by the angles, in fp32 or better; the halves layout of Llama."""
+    a, b = x.to(torch.promote_types(x.dtype, cos.dtype)).chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)

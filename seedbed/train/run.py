@@ -48,7 +48,9 @@ def folder_conflict(run_dir: Path, config: Config) -> None:
     if not (run_dir / CONFIG).exists():
         others = [entry.name for entry in run_dir.iterdir() if not entry.name.startswith((".lock", ".partial-"))]
         if others:
-            raise InputError(f"run.dir={run_dir}: not empty and not a run ({others[0]} is there); choose another folder")
+            raise InputError(
+                f"run.dir={run_dir}: not empty and not a run ({others[0]} is there); choose another folder"
+            )
         return
     before, after = _flat(read_config(run_dir).dump()), _flat(config.dump())
     changed = [key for key in before | after if before.get(key) != after.get(key) and key not in RESUMABLE]

@@ -1,5 +1,6 @@
 """From a configuration to a job that can be trained: drawn anew, or as the newest whole checkpoint left it."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -7,16 +8,17 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from seedbed.config import Config, ModelConfig
+from seedbed.config import Config
 from seedbed.data.loader import Loader
 from seedbed.data.store import Store
 from seedbed.errors import InputError
 from seedbed.facts.table import parameter_facts
 from seedbed.init import apply_plan, make_plan
+from seedbed.init.apply import ReceiptRow, drawn_parts
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
 from seedbed.optim.schedule import validate
-from seedbed.train.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
+from seedbed.train.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, restore_rng
 from seedbed.train.loop import Job
 from seedbed.train.run import read_config
 
@@ -63,9 +65,18 @@ def initial_model(config: Config) -> tuple[Decoder, dict[str, Any]]:
     model = Decoder(config.model)
     if config.train.init_from is not None:
         path = load_weights(model, config.train.init_from)
-        return model, {"format_version": 1, "init_from": str(path)}
+        return model, loaded_receipt(model, path)
     plan = make_plan(parameter_facts(model), config.init)
     return model, apply_plan(model, plan, config.run.seed).dump()
+
+
+def loaded_receipt(model: Decoder, path: Path) -> dict[str, Any]:
+    """A receipt of weights that were loaded instead of drawn: where from, and what they measure."""
+    rows = []
+    for part, values in drawn_parts(model):
+        std, mean = values.std(correction=0).item(), values.mean().item()
+        rows.append(ReceiptRow(part.name, part.role, part.shape, "loaded", 0.0, std, mean))
+    return {"format_version": 1, "init_from": str(path), "rows": [asdict(row) for row in rows]}
 
 
 def load_weights(model: nn.Module, path: str | Path) -> Path:
@@ -131,6 +142,7 @@ def start(config: Config, run_dir: Path, store: Store) -> tuple[Job, list[str]]:
 def _restore(job: Job, checkpoint: Checkpoint) -> None:
     job.optimizers.load_state_dict(checkpoint.optimizer)
     job.loader.restore(checkpoint.loader)
+    restore_rng(checkpoint.rng)
     job.step, job.tokens, job.seconds = checkpoint.step, checkpoint.tokens, checkpoint.seconds
     if job.step > job.config.train.steps:
         raise InputError(f"train.steps={job.config.train.steps}: the run has made {job.step} steps already")

@@ -1,0 +1,152 @@
+"""The configuration: strict, typed, with errors that say where; what is resolved reloads to the same object."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbed.config import Config
+from seedbed.config.load import from_tree, to_yaml
+from seedbed.config.schema import schema
+from seedbed.errors import InputError
+from seedbed.laws import LAWS, Distribution
+
+
+def refusal(*overrides: str, path: str | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        Config.load(path, list(overrides))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("optim.learning_rat=1", ["optim.learning_rat", "unknown key", "'lr'"]),
+        ("optim.learnig_rate=1", ["'lr'"]),
+        ("mdel.d_model=1", ["mdel", "'model'"]),
+        ("model.attention.n_head=4", ["model.attention.n_head", "'n_heads'"]),
+        ("train.step=3", ["train.step", "'steps'"]),
+        ("optim.lr=fast", ["optim.lr", "number", "'fast'"]),
+        ("optim.lr=.nan", ["optim.lr", "number"]),
+        ("train.steps=1.5", ["train.steps", "integer", "1.5"]),
+        ("train.steps=true", ["train.steps"]),
+        ("train.steps=0", ["train.steps", "greater than 0"]),
+        ("model.norm_eps='1e-5'", ["model.norm_eps", "number"]),
+        ("model.attention.gate=elementwis", ["model.attention.gate", "'elementwise'"]),
+        ("optim.schedule.kind=wds", ["optim.schedule.kind", "'wsd'"]),
+        ("optim.schedule.warmpu=1", ["optim.schedule.warmpu", "'warmup'"]),
+        ("optim.schedule.warmup=2.0", ["optim.schedule.warmup", "share"]),
+        ("optim.betas=[0.9]", ["optim.betas"]),
+        ("init.law=gama", ["init", "'gama'", "'gamma'"]),
+        ("init.gama=1", ["init", "'gama'", "'gamma'"]),
+        ("init.gamma=.inf", ["init", "gamma", "finite"]),
+        ("init.gamma=big", ["init", "gamma", "'big'"]),
+        ("model.attention.n_heads=3", ["n_heads=3", "d_model=128"]),
+        ("model.attention.n_kv_heads=3", ["n_kv_heads=3"]),
+        ("train.micro_batch_size=7", ["micro_batch_size=7", "batch_size=16"]),
+        ("train.eval_every=-2", ["train.eval_every"]),
+        ("train=3", ["train", "object"]),
+        ("train.steps", ["section.key=value"]),
+        ("train.steps.x=1", ["train.steps"]),
+        ("model=[1", ["model=[1"]),
+        ("run.dir=2020-01-01", ["quotes"]),
+        ("format_version=2", ["format_version"]),
+    ],
+)
+def test_a_wrong_override_is_refused_in_one_line(override, parts):
+    message = refusal(override)
+    for part in [f"'{override}'" if override != "run.dir=2020-01-01" else "configuration", *parts]:
+        if override != "train.steps.x=1":
+            assert part in message
+
+
+def test_a_wrong_file_is_refused_with_file_and_line(tmp_path):
+    def write(text: str) -> str:
+        path = tmp_path / "c.yaml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    assert "no such configuration file" in refusal(path=str(tmp_path / "none.yaml"))
+    assert "cannot be read" in refusal(path=str(tmp_path))
+    path = write("train:\n  steps: 3\n  steps: 4\n")
+    assert refusal(path=path) == f"{path}:3: the key 'steps' stands twice"
+    assert refusal(path=write("train: {steps: 3")).startswith(f"{path}:1: ")
+    assert "mapping of sections" in refusal(path=write("[1, 2]"))
+    assert refusal(path=write("optim: {lr: high}")).startswith(f"{path}: optim.lr: ")
+    assert "1: text" in refusal(path=write("1: text")) or "not text" in refusal(path=write("1: text"))
+    (tmp_path / "c.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read" in refusal(path=path)
+
+
+def test_json_and_yaml_have_one_schema(tmp_path):
+    tree = {"model": {"norm_eps": 1e-12, "d_model": 64}, "optim": {"betas": [0.8, 0.9]}}
+    (tmp_path / "c.json").write_text(json.dumps(tree), encoding="utf-8")
+    (tmp_path / "c.yaml").write_text("model: {norm_eps: 1e-12, d_model: 64}\noptim: {betas: [0.8, 0.9]}\n")
+    assert Config.load(str(tmp_path / "c.json")) == Config.load(str(tmp_path / "c.yaml"))
+    assert Config.load(str(tmp_path / "c.yaml")).model.norm_eps == 1e-12
+
+
+def test_overrides_win_over_the_file_and_later_ones_over_earlier(tmp_path):
+    (tmp_path / "c.yaml").write_text("optim: {lr: 1.0}\n")
+    assert Config.load(str(tmp_path / "c.yaml"), ["optim.lr=2e-3", "optim.lr=3e-3"]).optim.lr == 3e-3
+
+
+def test_another_law_or_schedule_starts_its_section_afresh(tmp_path):
+    (tmp_path / "c.yaml").write_text("init: {law: gamma, gamma: 0.7}\noptim: {schedule: {kind: wsd, decay: 0.5}}\n")
+    config = Config.load(str(tmp_path / "c.yaml"), ["init.law=gpt2", "optim.schedule.kind=cosine"])
+    assert config.init.options == {"std": 0.02}
+    assert config.optim.schedule.kind == "cosine"
+    assert Config.load(str(tmp_path / "c.yaml"), ["init.law=gamma"]).init.options == {"gamma": 0.7}
+
+
+@given(
+    law=st.sampled_from(["gamma", "gpt2", "normal", "kaiming", "xavier"]),
+    lr=st.floats(1e-12, 1e3),
+    warmup=st.one_of(st.integers(0, 10**6), st.floats(0, 1)),
+    clip=st.one_of(st.none(), st.floats(1e-6, 1e6)),
+    seed=st.integers(0, 2**63 - 1),
+    folder=st.one_of(st.none(), st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]))),
+)
+def test_what_is_resolved_reloads_to_the_same_object(law, lr, warmup, clip, seed, folder):
+    tree = {
+        "init": {"law": law},
+        "optim": {"lr": lr, "schedule": {"kind": "wsd", "warmup": warmup}},
+        "train": {"clip_norm": clip},
+        "run": {"dir": folder, "seed": seed},
+    }
+    from seedbed.config.load import parse_yaml
+
+    config = from_tree(tree, "test")
+    assert from_tree(parse_yaml(to_yaml(config), "test"), "test") == config
+    assert from_tree(json.loads(json.dumps(config.dump())), "test") == config
+
+
+def test_defaults_that_depend_on_other_fields_are_resolved():
+    config = Config.load(None, ["model.d_model=768", "model.attention.n_heads=12"])
+    assert (config.model.attention.head_dim, config.model.attention.n_kv_heads) == (64, 12)
+    assert config.model.ffn.d_ff == 2048  # 8/3 * 768
+    assert Config.load(None, ["model.ffn.kind=gelu"]).model.ffn.d_ff == 512
+
+
+def test_a_law_of_ones_own_is_checked_like_ours(monkeypatch):
+    def tiny(fact, *, std: float) -> Distribution:
+        return Distribution("normal", std)
+
+    monkeypatch.setitem(LAWS, "tiny", tiny)
+    assert Config.load(None, ["init.law=tiny", "init.std=0.5"]).init.options == {"std": 0.5}
+    assert "std" in refusal("init.law=tiny")
+    assert any(branch["properties"]["law"]["const"] == "tiny" for branch in schema()["$defs"]["InitConfig"]["oneOf"])
+
+
+def test_the_schema_accepts_what_the_loader_accepts_and_names_every_option():
+    tree = schema()
+    assert tree["properties"].keys() == {"format_version", "run", "model", "init", "data", "optim", "train"}
+    laws = {branch["properties"]["law"]["const"]: branch for branch in tree["$defs"]["InitConfig"]["oneOf"]}
+    assert set(laws) == set(LAWS)
+    assert set(laws["xavier"]["properties"]) == {"law", "gain", "shape"}
+    assert tree["$defs"]["TrainConfig"]["additionalProperties"] is False
+    described = [f for d in ("TrainConfig", "AttentionConfig") for f in tree["$defs"][d]["properties"].values()]
+    assert any("description" in field for field in described)

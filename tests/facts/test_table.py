@@ -1,0 +1,99 @@
+"""The parameter table: every parameter once, with the role, widths and blocks that everything else reads."""
+
+import pytest
+import torch
+from torch import nn
+
+from seedbed.config import Config
+from seedbed.errors import InputError
+from seedbed.facts.table import canonical, parameter_facts
+from seedbed.model import Decoder
+
+
+def decoder(*overrides: str) -> Decoder:
+    return Decoder(Config.load(None, ["model.vocab_size=96", "model.d_model=32", "model.n_layers=2", *overrides]).model)
+
+
+def parts(model: nn.Module) -> dict:
+    return {part.name: part for fact in parameter_facts(model) for part in fact.parts()}
+
+
+def test_roles_widths_and_blocks_of_the_gated_decoder():
+    table = parts(decoder("model.attention.gate=elementwise", "model.attention.n_kv_heads=2"))
+    q, k, down = table["layers.1.attn.q.weight"], table["layers.1.attn.k.weight"], table["layers.1.mlp.down.weight"]
+    assert (q.role, q.shape, q.d_in, q.layer, q.n_layers, q.rows) == ("attn.q", (32, 32), 32, 1, 2, (0, 32))
+    assert (k.role, k.shape, k.rows) == ("attn.k", (16, 32), (32, 48))
+    assert (down.role, down.shape, down.d_in, down.d_out) == ("mlp.down", (32, 128), 128, 32)
+    assert table["embed.weight"].d_in == 32  # the model width, not the vocabulary
+    assert (table["head.weight"].role, table["head.weight"].d_in) == ("head", 32)
+    assert {name for name, part in table.items() if part.writes_residual} == {
+        f"layers.{i}.{matrix}.weight" for i in (0, 1) for matrix in ("attn.o", "mlp.down")
+    }
+    assert table["layers.0.attn.gate.weight"].role == "attn.gate"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["model.bias=true", "model.norm=layernorm", "model.position=learned", "model.ffn.kind=gelu", "model.tied=true"],
+        ["model.attention.gate=headwise", "model.attention.qk_norm=true"],
+    ],
+)
+def test_each_parameter_is_covered_exactly_once(overrides):
+    model = decoder(*overrides)
+    facts = parameter_facts(model)
+    assert [fact.name for fact in facts] == [name for name, _ in model.named_parameters()]
+    assert all(fact.shape == tuple(p.shape) for fact, p in zip(facts, model.parameters(), strict=True))
+    for fact in facts:
+        if fact.blocks:
+            edges = [0, *(block.rows[1] for block in fact.blocks if block.rows)]
+            assert [block.rows for block in fact.blocks] == list(zip(edges, edges[1:], strict=False))
+            assert edges[-1] == fact.shape[0]
+
+
+def test_a_tied_head_is_one_fact():
+    facts = parameter_facts(decoder("model.tied=true"))
+    assert "head.weight" not in {fact.name for fact in facts}
+
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(8, 4)
+            self.lm_head = nn.Linear(4, 8, bias=False)
+            self.lm_head.weight = self.embed.weight
+
+    (fact,) = parameter_facts(Tied())
+    assert (fact.name, fact.role, fact.tied) == ("embed.weight", "embed", ("lm_head.weight",))
+
+
+def test_an_uncovered_parameter_is_an_error_that_names_it_and_can_be_told():
+    class Strange(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_tokens = nn.Parameter(torch.zeros(4, 8))
+            self.scale = nn.Parameter(torch.zeros(3))
+
+    with pytest.raises(InputError, match=r"register_tokens, scale"):
+        parameter_facts(Strange())
+    facts = parameter_facts(Strange(), roles={"register_tokens": "pos", "scale": "norm"})
+    assert [(fact.role, fact.d_in) for fact in facts] == [("pos", 8), ("norm", 1)]
+    with pytest.raises(InputError, match="unknown role 'position'"):
+        parameter_facts(Strange(), roles={"register_tokens": "position"})
+
+
+def test_names_lose_the_prefixes_of_wrappers():
+    assert canonical("_orig_mod.layers.0.attn.qkv.weight") == "layers.0.attn.qkv.weight"
+    assert canonical("module._orig_mod.layers.0._checkpoint_wrapped_module.attn.o.weight") == "layers.0.attn.o.weight"
+    assert canonical("my_module.weight") == "my_module.weight"
+
+
+def test_a_compiled_model_has_the_same_table():
+    model = decoder()
+    assert parameter_facts(torch.compile(model)) == parameter_facts(model)
+
+
+def test_meta_and_real_models_have_one_table():
+    with torch.device("meta"):
+        on_meta = decoder()
+    assert parameter_facts(on_meta) == parameter_facts(decoder())
