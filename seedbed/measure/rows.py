@@ -1,7 +1,10 @@
-"""Rows of measurements, as analysis fills them and reports show them."""
+"""Rows of measurements on weights, as analysis fills them and reports show them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 
+from seedbed.facts.fact import MATRIX_ROLES
 from seedbed.measure.spectra import MatrixStats
 
 
@@ -37,3 +40,38 @@ class ComponentRow:
     gaussian_er99: float | None
     gaussian_condition_median: float | None
     gaussian_row_cosine: float | None
+
+
+def component_table(rows: Sequence[WeightRow]) -> list[ComponentRow]:
+    """Rows summarised by role, in the order embeddings, attention, feed-forward, head."""
+    order = {role: place for place, role in enumerate(MATRIX_ROLES)}
+    roles = sorted({row.role for row in rows}, key=lambda role: (order.get(role, len(order)), role))
+    return [_component(role, [row for row in rows if row.role == role]) for role in roles]
+
+
+def _component(role: str, rows: list[WeightRow]) -> ComponentRow:
+    def mean(field: str, reference: bool = False, average=fmean) -> float | None:
+        stats = [row.gaussian if reference else row.stats for row in rows]
+        values = [getattr(one, field) for one in stats if one is not None]
+        values = [value for value in values if value is not None]
+        return average(values) if values else None
+
+    return ComponentRow(
+        role=role,
+        matrices=len(rows),
+        problems=tuple(f"{row.name}: {row.stats.problem}" for row in rows if row.stats.problem),
+        std=mean("std"),
+        stable_rank=mean("stable_rank"),
+        entropy_rank=mean("entropy_rank"),
+        er90=mean("er90"),
+        er95=mean("er95"),
+        er99=mean("er99"),
+        condition=mean("condition"),
+        condition_median=mean("condition", average=median),
+        row_cosine=mean("row_cosine"),
+        gaussian_stable_rank=mean("stable_rank", reference=True),
+        gaussian_entropy_rank=mean("entropy_rank", reference=True),
+        gaussian_er99=mean("er99", reference=True),
+        gaussian_row_cosine=mean("row_cosine", reference=True),
+        gaussian_condition_median=mean("condition", reference=True, average=median),
+    )

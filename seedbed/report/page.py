@@ -1,0 +1,157 @@
+"""The page of a run: one HTML file that needs no network and says what was run, on what, and how it came out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from seedbed.measure.rows import WeightRow, component_table
+from seedbed.measure.sink import SinkReport
+from seedbed.report import figures
+from seedbed.report.style import figure_svg
+
+EMBEDDINGS = ("embed", "pos", "head")
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What the page shows. Lists may be empty and sinks None: the page then says that it was not measured."""
+
+    name: str
+    config: dict[str, Any]  # Config.dump()
+    metrics: list[dict[str, Any]]  # the rows of metrics.jsonl
+    receipt: dict[str, Any]  # Receipt.dump()
+    versions: dict[str, str]
+    data: dict[str, Any] = field(default_factory=dict)  # what is known of the store: documents, tokens, bytes, hash
+    weights_before: list[WeightRow] = field(default_factory=list)
+    weights_after: list[WeightRow] = field(default_factory=list)
+    sink_before: SinkReport | None = None
+    sink_after: SinkReport | None = None
+    prompt: str = ""
+    sample: str = ""
+
+
+def run_page(report: RunReport) -> str:
+    """The whole page as HTML; every text in it that is not ours is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "count": count, "duration": duration}
+    train, heldout = figures.kind(report.metrics, "train"), figures.kind(report.metrics, "eval")
+    before, after = (
+        {row.role: row for row in component_table(rows)} for rows in (report.weights_before, report.weights_after)
+    )
+    return environment.get_template("page.html").render(
+        report=report,
+        parameters=parameter_counts(report.receipt["rows"]),
+        first=train[0] if train else None,
+        last=train[-1] if train else None,
+        heldout=heldout[-1] if heldout else None,
+        figure=_figures(report),
+        components=[(before.get(role), after.get(role)) for role in dict.fromkeys((*before, *after))],
+        problems=[
+            f"{when}, {problem}"
+            for when, table in (("initialized", before), ("trained", after))
+            for row in table.values()
+            for problem in row.problems
+        ],
+        draws=draw_summary(report.receipt["rows"]),
+        config=yaml.safe_dump(report.config, sort_keys=False, allow_unicode=True),
+    )
+
+
+def _figures(report: RunReport) -> dict[str, Markup]:
+    """Name of a figure -> SVG; a figure without anything to show is left out."""
+    shown: dict[str, Markup] = {}
+
+    def show(name: str, figure: figures.Figure, description: str) -> None:
+        shown[name] = Markup(figure_svg(figure, description))  # ours, and escaped by matplotlib
+
+    if report.metrics:
+        vocabulary = report.config["model"]["vocab_size"]
+        show("loss", figures.loss_figure(report.metrics, vocabulary), "Training and held-out loss over steps")
+    if figures.kind(report.metrics, "train"):
+        show("rate", figures.rate_figure(report.metrics), "Learning rate over steps")
+        show("speed", figures.speed_figure(report.metrics), "Tokens a second over steps")
+    weights = report.weights_before, report.weights_after
+    if any(weights):
+        show("components", figures.components_figure(*weights), "Rank and scale of each component")
+        if any(row.layer for rows in weights for row in rows):
+            show("depth", figures.depth_figure(*weights), "Stable rank over depth, by component")
+    if report.sink_before or report.sink_after:
+        show("sink", figures.sink_figure(report.sink_before, report.sink_after), "Sink score over layers")
+    return shown
+
+
+def parameter_counts(receipt_rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Parameters in all, and without the embeddings (token and position tables and an untied head)."""
+    sizes = []
+    for row in receipt_rows:
+        size = 1
+        for extent in row["shape"]:
+            size *= extent
+        sizes.append((row["role"], size))
+    return {
+        "total": sum(size for _, size in sizes),
+        "without_embeddings": sum(size for role, size in sizes if role not in EMBEDDINGS),
+    }
+
+
+def draw_summary(receipt_rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The receipt by role: how many draws of which distribution, and how far the measured std is from its target."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in receipt_rows:
+        groups.setdefault((row["role"], row["distribution"]), []).append(row)
+    summary = []
+    for (role, distribution), rows in groups.items():
+        deviations = [abs(row["std"] / row["target_std"] - 1) for row in rows if row["target_std"]]
+        summary.append(
+            {
+                "role": role,
+                "distribution": distribution,
+                "draws": len(rows),
+                "target_std": rows[0]["target_std"],
+                "std": sum(row["std"] for row in rows) / len(rows),
+                "worst": max(deviations, default=None),
+            }
+        )
+    return summary
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """``value`` to so many significant digits; a dash where there is none."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    text = f"{value:#.{digits}g}".removesuffix(".").replace("inf", "∞")
+    if "e" not in text:
+        return text
+    if 1 <= abs(value) < 1e6:
+        return f"{value:,.0f}"
+    mantissa, exponent = text.split("e")
+    return f"{mantissa}·10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+
+
+def count(value: float) -> str:
+    """A whole number in full, with separators."""
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """``42 s``, ``5 min 03 s`` or ``2 h 07 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

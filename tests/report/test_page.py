@@ -1,0 +1,150 @@
+import html
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from seedbed.measure.spectra import MatrixStats
+from seedbed.report.page import draw_summary, duration, number, parameter_counts, run_page
+
+VOID = {"meta", "br", "link", "img", "input"}
+
+
+class Checker(HTMLParser):
+    """Collects what a page refers to and its tags, and sees that every tag is closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.references: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.references += [value for name, value in attrs if name in ("src", "href", "xlink:href", "action", "data")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style",):
+            self.text += f" {data}"
+
+
+def check(page: str) -> Checker:
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+def test_page_is_whole_and_needs_no_network(run_report):
+    page = run_page(run_report)
+    seen = check(page)
+    assert seen.tags.count("svg") == 6
+    assert seen.references
+    assert all(reference.startswith("#") for reference in seen.references)
+    assert not re.search(r"@import|url\((?!#)", page)
+    assert not {"script", "link", "iframe", "img"} & set(seen.tags)
+    assert page == run_page(run_report)
+
+
+def test_sample_is_escaped_and_chinese_stays(run_report):
+    page = run_page(run_report)
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; 中文的种子 🌱\n    return None" in page
+    assert "<script" not in page
+    assert html.unescape(page).count(run_report.sample) == 1
+
+
+@pytest.mark.parametrize("field", ["name", "prompt"])
+def test_other_texts_are_escaped_too(run_report, field):
+    assert "<b>x</b>" not in run_page(replace(run_report, **{field: "<b>x</b>"}))
+
+
+def test_page_says_what_was_run_and_how_it_came_out(run_report):
+    text = " ".join(check(run_page(run_report)).text.split())
+    last = [row for row in run_report.metrics if row["kind"] == "eval"][-1]
+    for shown in (
+        "runs/quickstart",
+        "gamma = 1.0, seed 0;",
+        f"{last['nats_per_token']:.3f} held-out nats / token",
+        f"{last['bits_per_byte']:.3f} held-out bits / byte",
+        "491,520 training tokens seen",
+        "44 s in training steps",
+        "torch 2.13.0",
+        "documents 1,234",
+        "gate: elementwise",  # the configuration
+        "layers.3.mlp.down.weight",  # the receipt
+    ):
+        assert shown in text, shown
+
+
+def test_what_was_not_measured_is_said(run_report):
+    bare = replace(
+        run_report, metrics=[], weights_before=[], weights_after=[], sink_before=None, sink_after=None, sample=""
+    )
+    seen = check(run_page(bare))
+    assert "svg" not in seen.tags
+    assert seen.text.count("Not measured.") == 2
+    assert "never evaluated" in seen.text
+    assert "None was generated." in seen.text
+
+
+def test_only_trained_weights_make_a_table_too(run_report):
+    text = check(run_page(replace(run_report, weights_before=[], sink_before=None))).text
+    assert "attn.q" in text
+    assert "– → " in text
+
+
+def test_case_49_problems_stand_on_the_page(run_report):
+    row = run_report.weights_after[1]
+    broken = replace(row, stats=MatrixStats((32, 32), problem="2 of 1024 entries are NaN or infinite"), gaussian=None)
+    rows = [run_report.weights_after[0], broken, *run_report.weights_after[2:]]
+    text = check(run_page(replace(run_report, weights_after=rows))).text
+    assert "Left out of the means: trained, layers.0.attn.q.weight: 2 of 1024 entries are NaN or infinite." in text
+
+
+def test_parameter_counts_with_and_without_embeddings():
+    rows = [("embed", [10, 4]), ("pos", [5, 4]), ("attn.q", [4, 4]), ("norm", [4]), ("head", [10, 4])]
+    assert parameter_counts([{"role": role, "shape": shape} for role, shape in rows]) == {
+        "total": 120,
+        "without_embeddings": 20,
+    }
+
+
+def test_draw_summary_finds_the_worst_draw():
+    rows = [
+        {"role": "attn.q", "distribution": "N", "target_std": 0.1, "std": 0.101},
+        {"role": "attn.q", "distribution": "N", "target_std": 0.1, "std": 0.095},
+        {"role": "norm", "distribution": "= 1", "target_std": 0.0, "std": 0.0},
+    ]
+    matrix, norm = draw_summary(rows)
+    assert matrix["draws"] == 2
+    assert matrix["worst"] == pytest.approx(0.05)
+    assert matrix["std"] == pytest.approx(0.098)
+    assert norm["worst"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"), (0, "0"), (0.03906, "0.0391"), (0.8, "0.800"), (532.4, "532"), (1324.4, "1,324"),
+        (2.5e-7, "2.50·10⁻⁷"), (3.1e9, "3.10·10⁹"), (float("inf"), "∞"), (12.0, "12.0"),
+    ],
+)  # fmt: skip
+def test_numbers(value, text):
+    assert number(value) == text
+
+
+def test_durations():
+    assert [duration(s) for s in (41.6, 303, 3600 * 2 + 7 * 60)] == ["42 s", "5 min 03 s", "2 h 07 min"]
