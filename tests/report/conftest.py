@@ -73,22 +73,22 @@ def made_sink(scale: float) -> SinkReport:
     return SinkReport(scores, uniform=0.031, queries=4000, length=128)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def metrics() -> list[dict]:
     return made_metrics()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def weights() -> tuple[list[WeightRow], list[WeightRow]]:
     return made_weights(False), made_weights(True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def sinks() -> tuple[SinkReport, SinkReport]:
     return made_sink(0.05), made_sink(0.8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_report(metrics, weights, sinks) -> RunReport:
     law = {"kind": "normal", "std": 1 / 32, "value": 0.0}
     rows = [

@@ -48,8 +48,12 @@ def check(page: str) -> Checker:
     return checker
 
 
-def test_page_is_whole_and_needs_no_network(run_report):
-    page = run_page(run_report)
+@pytest.fixture(scope="module")
+def page(run_report) -> str:
+    return run_page(run_report)
+
+
+def test_page_is_whole_and_needs_no_network(run_report, page):
     seen = check(page)
     assert seen.tags.count("svg") == 6
     assert seen.references
@@ -59,8 +63,7 @@ def test_page_is_whole_and_needs_no_network(run_report):
     assert page == run_page(run_report)
 
 
-def test_sample_is_escaped_and_chinese_stays(run_report):
-    page = run_page(run_report)
+def test_sample_is_escaped_and_chinese_stays(run_report, page):
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; 中文的种子 🌱\n    return None" in page
     assert "<script" not in page
     assert html.unescape(page).count(run_report.sample) == 1
@@ -68,11 +71,14 @@ def test_sample_is_escaped_and_chinese_stays(run_report):
 
 @pytest.mark.parametrize("field", ["name", "prompt"])
 def test_other_texts_are_escaped_too(run_report, field):
-    assert "<b>x</b>" not in run_page(replace(run_report, **{field: "<b>x</b>"}))
+    bare = replace(run_report, metrics=[], weights_before=[], weights_after=[], sink_before=None, sink_after=None)
+    page = run_page(replace(bare, **{field: "<i>x</i>"}))
+    assert "&lt;i&gt;x&lt;/i&gt;" in page
+    assert "<i>" not in page
 
 
-def test_page_says_what_was_run_and_how_it_came_out(run_report):
-    text = " ".join(check(run_page(run_report)).text.split())
+def test_page_says_what_was_run_and_how_it_came_out(run_report, page):
+    text = " ".join(check(page).text.split())
     last = [row for row in run_report.metrics if row["kind"] == "eval"][-1]
     for shown in (
         "runs/quickstart",
