@@ -92,8 +92,8 @@ def fit(config: Config, tell: Callable[[str], None] = _tell) -> Run:
     """
     if config.run.dir is None:
         raise InputError("run.dir is not set; set run.dir=FOLDER, where the run will be kept")
-    config, store = resolve(config)
     run_dir = Path(config.run.dir)
+    config, store = resolve(config)
     folder_conflict(run_dir, config)  # before anything is written there
     with folder_lock(run_dir):
         claim(run_dir, config)

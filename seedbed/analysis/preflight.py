@@ -69,7 +69,7 @@ def parameter_counts(config: ModelConfig) -> list[RoleCount]:
 
 
 def measure_arm(model: Decoder, init: InitConfig, seed: int, batch: Batch) -> Arm:
-    """Draw ``init`` into ``model`` and measure it on ``batch``; at seed 0 these are the weights that a run starts from."""
+    """Draw ``init`` into ``model`` and measure it on ``batch``; these are the weights of a run with that seed."""
     plan = make_plan(parameter_facts(model), init)
     apply_plan(model, plan, seed)
     with torch.no_grad():
@@ -97,19 +97,19 @@ def estimate_resources(model: Decoder, config: Config, batch: Batch) -> Resource
     optimizers = build_optimizers(model, facts, config.optim)
     assert config.train.micro_batch_size
     passes = config.train.batch_size // config.train.micro_batch_size
-    for _ in range(2):
+    times = {}
+    for trial in ("warm-up", "timed"):
         began = time.perf_counter()
         hidden = model(batch.ids, batch.doc_ids, hidden=True)
         chunked_cross_entropy(hidden, model.head_weight, batch.targets, scale=1 / batch.ids.numel()).backward()
-        forward_backward = time.perf_counter() - began
-        began = time.perf_counter()
+        backward_done = time.perf_counter()
         optimizers.step()
-        update = time.perf_counter() - began
+        times[trial] = (backward_done - began) * passes + time.perf_counter() - backward_done
         optimizers.zero_grad()
     length = batch.ids.shape[1]
     return Resources(
         memory=memory_parts(facts, config, length),
-        step_seconds=forward_backward * passes + update,
+        step_seconds=times["timed"],
         steps=config.train.steps,
         tokens=config.train.steps * config.train.batch_size * length,
     )
@@ -133,7 +133,7 @@ def memory_parts(facts: list[ParameterFact], config: Config, length: int) -> dic
 def activation_bytes(config: Config, length: int) -> int:
     """Bytes that autograd keeps for the backward pass of one micro-batch in fp32, counted on the meta device.
 
-    One layer is counted and multiplied; attention, whose kernel keeps q, k, v, its output and a sum a query, by formula.
+    One layer is counted and multiplied. Attention is by formula: its kernel keeps q, k, v, the output and a sum a query.
     """
     shallow = config.model.model_copy(update={"n_layers": 1, "vocab_size": 8})
     attention, batch = config.model.attention, config.train.micro_batch_size

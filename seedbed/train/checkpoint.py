@@ -79,9 +79,11 @@ def save_checkpoint(job: "Job") -> Path:
     }
     try:
         with atomic_folder(path) as folder:
-            save_file(weights, folder / "model.safetensors")
-            save_file(optimizer, folder / "optimizer.safetensors")
             (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+            for name, content in (("model", weights), ("optimizer", optimizer)):
+                file = folder / f"{name}.safetensors"
+                save_file(content, file)
+                shutil.copymode(folder / "state.json", file)  # safetensors lets the owner alone read
             (folder / CONFIG).write_text(to_yaml(job.config), encoding="utf-8")
             (folder / "receipt.json").write_text(json.dumps(job.receipt, indent=1), encoding="utf-8")
             shutil.copytree(job.tokenizer_dir, folder / "tokenizer")
@@ -188,7 +190,8 @@ def _all_finite(tensors: Iterable[Tensor]) -> bool:
 def _is_disk_full(error: OSError | SafetensorError) -> bool:
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return any(f"code: {code}," in str(error) for code in (errno.ENOSPC, errno.EDQUOT))  # safetensors keeps no errno
+    # safetensors tells the number of the system's error in its message only
+    return re.search(rf"\(os error ({errno.ENOSPC}|{errno.EDQUOT})\)", str(error)) is not None
 
 
 def _disk_full(path: Path, need: int) -> InputError:

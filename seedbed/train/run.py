@@ -24,7 +24,7 @@ RESUMABLE = {
 
 
 def read_config(folder: str | Path) -> Config:
-    """The configuration saved in a run or a checkpoint. Raises InputError where there is none, or of another version."""
+    """The configuration of a run or a checkpoint. Raises InputError where there is none, or of another version."""
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise InputError(f"{folder}: not a run or checkpoint ({CONFIG} is missing)")

@@ -1,5 +1,7 @@
 """The parameter table: every parameter once, with the role, widths and blocks that everything else reads."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -48,7 +50,7 @@ def test_each_parameter_is_covered_exactly_once(overrides):
     for fact in facts:
         if fact.blocks:
             edges = [0, *(block.rows[1] for block in fact.blocks if block.rows)]
-            assert [block.rows for block in fact.blocks] == list(zip(edges, edges[1:], strict=False))
+            assert [block.rows for block in fact.blocks] == list(pairwise(edges))
             assert edges[-1] == fact.shape[0]
 
 

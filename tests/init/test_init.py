@@ -23,7 +23,7 @@ def decoder(*overrides: str) -> Decoder:
 
 
 def standard_errors(row) -> float:
-    """Distance of the measured from the target std in standard errors: sigma/sqrt(2n), of a uniform 0.447 of sigma/sqrt(n)."""
+    """Distance of measured and target std in standard errors: sigma/sqrt(2n); of a uniform 0.447 of sigma/sqrt(n)."""
     one = (1 / math.sqrt(2) if row.distribution.startswith("N") else 0.447) * row.target_std
     return abs(row.std - row.target_std) / (one / math.sqrt(math.prod(row.shape)))
 
