@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from seedbed.data.holdout import assign_splits
+from seedbed.data.progress import spinner
 from seedbed.data.shards import ShardReader, ShardWriter
 from seedbed.data.sources import Document, SplitName
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
@@ -36,6 +35,7 @@ FORMAT_VERSION = 1
 SPLITS: tuple[SplitName, ...] = ("train", "heldout")
 SHARD_TOKENS = 100_000_000  # S1 appendix: raw binary shards are split at 100M tokens
 _BATCH_BYTES = 1 << 20  # text a batch; the library keeps about 100 bytes a token while it encodes
+_BATCH_DOCUMENTS = 4096
 _DOCS_DTYPE = "<i8"
 
 
@@ -101,12 +101,11 @@ def prepare(
             writers: dict[SplitName, _SplitWriter] = {}
             for name in SPLITS:
                 writers[name] = _SplitWriter(folder, name, _little(dtype), shard_tokens, stack)
-            progress = stack.enter_context(_progress())
-            task = progress.add_task("encoding", tokens=0, documents=0)
+            show = stack.enter_context(spinner("encoding:"))
             for batch, encoded in _encode_ahead(_batches(assigned), tokenizer):
                 _write_batch(batch, encoded, tokenizer, writers, seq_len)
                 tokens = sum(writer.tokens.length for writer in writers.values())
-                progress.update(task, tokens=tokens, documents=sum(w.starts.length for w in writers.values()))
+                show(f"{sum(writer.starts.length for writer in writers.values()):,} documents, {tokens:,} tokens")
         if not writers["train"].starts.length:
             raise InputError(f"{out}: not written: no document is left to train on; give more, or hold out less")
         header = {
@@ -137,7 +136,7 @@ def _batches(assigned: Iterable[tuple[SplitName, Document]]) -> Iterator[_Batch]
     for item in assigned:
         batch.append(item)
         size += len(item[1].text)
-        if size >= _BATCH_BYTES or len(batch) >= 10_000:
+        if size >= _BATCH_BYTES or len(batch) >= _BATCH_DOCUMENTS:
             yield batch
             batch, size = [], 0
     if batch:
@@ -172,11 +171,6 @@ def _write_batch(
             raise InputError(f"the tokenizer gives id {stream.max()}, but its vocabulary has {tokenizer.vocab_size}")
         raw_bytes = sum(len(batch[i][1].text.encode("utf-8")) for i in mine)
         writer.append(stream, lengths, raw_bytes, seq_len)
-
-
-def _progress() -> Progress:
-    text = "{task.description}: {task.fields[documents]:,} documents, {task.fields[tokens]:,} tokens"
-    return Progress(SpinnerColumn(), TextColumn(text), TimeElapsedColumn(), console=Console(stderr=True))
 
 
 def _little(dtype: str) -> str:

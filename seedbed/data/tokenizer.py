@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
+from seedbed.data.progress import spinner
 from seedbed.errors import InputError
 from seedbed.files.atomic import atomic_folder
 
@@ -165,9 +166,11 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, out: str | Path) -> T
         min_frequency=2,
         special_tokens=[BOS, EOS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,  # the library's bar writes to stdout
     )
     seen = {"documents": 0, "bytes": 0}
-    backend.train_from_iterator(_counted(texts, seen), trainer)
+    with spinner("training the tokenizer:") as show:
+        backend.train_from_iterator(_counted(texts, seen, show), trainer)
     true_size = backend.get_vocab_size()
     training = {"format_version": 1, "requested_vocab_size": vocab_size, "vocab_size": true_size, **seen}
     config = {
@@ -189,8 +192,11 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, out: str | Path) -> T
     return load_tokenizer(out)
 
 
-def _counted(texts: Iterable[str], seen: dict[str, int]) -> Iterator[str]:
+def _counted(texts: Iterable[str], seen: dict[str, int], show: Callable[[str], None]) -> Iterator[str]:
     for text in texts:
         seen["documents"] += 1
         seen["bytes"] += len(text.encode("utf-8"))
+        if seen["documents"] % 100 == 0:
+            show(f"{seen['documents']:,} documents, {seen['bytes']:,} bytes")
         yield text
+    show(f"{seen['documents']:,} documents, {seen['bytes']:,} bytes; merging")
