@@ -13,7 +13,7 @@ from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import canonical
 from seedbed.optim.muon import Muon
 
-# Group -> whether it decays. Embeddings and head do; gains, shifts and biases do not, or a zero gradient would move them.
+# Group -> whether it decays. Embeddings and head do; gains, shifts and biases do not.
 DECAYS = {"block matrices": True, "other matrices": True, "embeddings": True, "head": True, "norms and biases": False}
 
 

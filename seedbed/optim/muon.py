@@ -21,11 +21,10 @@ def _best_quintic(low: float, high: float) -> tuple[float, float, float, float]:
 
     Remez exchange: the optimum errs by +-e at low, its two inner extrema and high, in turn (Chebyshev).
     """
-    if high - low < 0.05:  # the limit low, high -> 1, where the exchange would be singular
-        return 15 / 8, -10 / 8, 3 / 8, 1e-4
+    a, b, c, error = 15 / 8, -10 / 8, 3 / 8, 1e-4  # the limit low, high -> 1, where the exchange would be singular
     inner = np.array([0.75 * low + 0.25 * high, 0.25 * low + 0.75 * high])
     signs = np.array([1.0, -1.0, 1.0, -1.0])
-    for _ in range(50):
+    for _ in range(50 if high - low > 0.05 else 0):
         x = np.array([low, *inner, high])
         a, b, c, error = np.linalg.solve(np.stack([x, x**3, x**5, signs], 1), np.ones(4))
         spread = np.sqrt(9 * b * b - 20 * a * c)

@@ -30,7 +30,9 @@ def build(*overrides):
 
 
 def named_groups(optimizers):
-    return {group["name"]: (optimizer, group) for optimizer in optimizers.optimizers for group in optimizer.param_groups}
+    return {
+        group["name"]: (optimizer, group) for optimizer in optimizers.optimizers for group in optimizer.param_groups
+    }
 
 
 @pytest.mark.parametrize("name", ["muon", "adamw"])
@@ -203,7 +205,9 @@ def test_facts_of_another_model_are_refused():
 def test_bf16_parameters_bring_a_loud_warning():
     model = Decoder(config().model).bfloat16()
     count = len(list(model.parameters()))
-    with pytest.warns(UserWarning, match=rf"^{count} parameter tensors .* are torch\.bfloat16: .*train\.precision=bf16"):
+    with pytest.warns(
+        UserWarning, match=rf"^{count} parameter tensors .* are torch\.bfloat16: .*train\.precision=bf16"
+    ):
         build_optimizers(model, parameter_facts(model), config().optim)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -134,9 +134,7 @@ def svd_muon(weight, gradients, lr, momentum, nesterov, weight_decay):
     buffer = torch.zeros_like(weight)
     for gradient in gradients:
         buffer = momentum * buffer + gradient
-        left, _, right = torch.linalg.svd(
-            gradient + momentum * buffer if nesterov else buffer, full_matrices=False
-        )
+        left, _, right = torch.linalg.svd(gradient + momentum * buffer if nesterov else buffer, full_matrices=False)
         weight = weight * (1 - lr * weight_decay) - lr * 0.2 * max(weight.shape) ** 0.5 * left @ right
     return weight
 

@@ -71,7 +71,9 @@ def test_every_schedule_is_refused_or_ends_exactly_at_its_target(steps, warmup, 
 
 
 def test_warmup_longer_than_the_run_is_refused_with_the_fields_and_the_remedy():
-    with pytest.raises(InputError, match=r"^optim\.schedule\.warmup: warmup = 11 steps, more than train\.steps=10; sho"):
+    with pytest.raises(
+        InputError, match=r"^optim\.schedule\.warmup: warmup = 11 steps, more than train\.steps=10; sho"
+    ):
         validate(10, ConstantSchedule(kind="constant", warmup=11))
     with pytest.raises(InputError, match=r"warmup \+ decay = 6 \+ 5 = 11 steps.*or optim\.schedule\.decay"):
         validate(10, WsdSchedule(warmup=6, decay=5))

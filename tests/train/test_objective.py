@@ -40,12 +40,15 @@ def test_loss_and_gradients_equal_the_plain_loss_in_fp64(chunk, masked):
 
 def test_gradients_equal_finite_differences():
     hidden, head, targets = example(n=3, d=2, v=4)
-    for tensor, gradient in zip((hidden, head), gradients(chunked_cross_entropy(hidden, head, targets), hidden, head)):
+    both = gradients(chunked_cross_entropy(hidden, head, targets), hidden, head)
+    for tensor, gradient in zip((hidden, head), both, strict=True):
         for index in torch.cartesian_prod(*(torch.arange(size) for size in tensor.shape)):
             step = torch.zeros_like(tensor)
             step[tuple(index)] = 1e-6
             up, down = (
-                chunked_cross_entropy(*(x.detach() + sign * step if x is tensor else x for x in (hidden, head)), targets)
+                chunked_cross_entropy(
+                    *(x.detach() + sign * step if x is tensor else x for x in (hidden, head)), targets
+                )
                 for sign in (1, -1)
             )
             assert gradient[tuple(index)].item() == pytest.approx((up - down).item() / 2e-6, abs=1e-7)
@@ -60,7 +63,9 @@ def test_fp32_agrees_to_1e_5_at_a_real_width():
 
 
 @settings(deadline=None, max_examples=40)
-@given(n=st.integers(0, 30), v=st.integers(1, 30), chunk=st.integers(1, 40), masked=st.floats(0, 1), seed=st.integers(0, 9))
+@given(
+    n=st.integers(0, 30), v=st.integers(1, 30), chunk=st.integers(1, 40), masked=st.floats(0, 1), seed=st.integers(0, 9)
+)
 def test_chunks_and_masks_change_nothing(n, v, chunk, masked, seed):
     hidden, head, targets = example(n=n, v=v, masked=masked, seed=seed)
     ours = chunked_cross_entropy(hidden, head, targets, chunk_tokens=chunk)
