@@ -2,7 +2,8 @@
 
 The sink score of a head is the mean, over queries, of the attention weight on the first token of the query's own
 document. Queries are the second to last tokens of each document (choice: the first token attends to itself alone, its
-weight is always 1). Tokens of negative document id are padding and are not counted.
+weight is always 1). A document that goes on from another row has its first token where the row begins: that is all the
+model sees of it. Tokens of negative document id are padding and are not counted.
 """
 
 import math

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from seedbed.facts.fact import MATRIX_ROLES
 from seedbed.measure.rows import WeightRow
 from seedbed.measure.sink import SinkReport
 from seedbed.report.style import AFTER, BEFORE, BLUE, GREEN, GREY, INK, VERMILLION, panels, style
@@ -82,7 +83,7 @@ def speed_figure(metrics: Sequence[MetricsRow]) -> Figure:
         axes.set_ylim(bottom=0)
         axes.margins(x=0.02)
         axes.yaxis.set_major_formatter("{x:,.0f}")
-        axes.legend(loc="lower right")
+        figure.legend(loc="outside upper right")
         return figure
 
 
@@ -91,7 +92,7 @@ def components_figure(before: Sequence[WeightRow], after: Sequence[WeightRow]) -
 
     A component's marks are means over its matrices; the small dots are the trained matrices one by one.
     """
-    roles = list(dict.fromkeys(row.role for row in (*before, *after)))
+    roles = _roles((*before, *after))
     with style():
         figure, axes = panels(1, len(COMPONENT_MEASURES), WIDTH, 1.5 + 0.36 * len(roles), sharey=True)
         for panel, (field, label) in zip(axes, COMPONENT_MEASURES.items(), strict=True):
@@ -108,14 +109,20 @@ def components_figure(before: Sequence[WeightRow], after: Sequence[WeightRow]) -
         axes[0].set_yticks(range(len(roles)), roles)
         axes[0].set_ylim(len(roles) - 0.4, -0.6)
         handles = [
-            axes[0].plot([], [], "o", color=BEFORE, markerfacecolor="white", markeredgewidth=1.6, markersize=8)[0],
-            axes[0].plot([], [], "o", color=AFTER, markersize=8)[0],
-            axes[0].plot([], [], "o", color=AFTER, markersize=3.5, alpha=0.4)[0],
+            axes[0].plot([], [], "o", color=BEFORE, markerfacecolor="white", markeredgewidth=1.6, markersize=9)[0],
+            axes[0].plot([], [], "o", color=AFTER, markersize=5.5)[0],
+            axes[0].plot([], [], "o", color=AFTER, markersize=3, alpha=0.4)[0],
             axes[0].plot([], [], "|", color=INK, markersize=11, markeredgewidth=1.4)[0],
         ]
         labels = ["initialized (mean)", "trained (mean)", "trained, each layer", "Gaussian matrix of that shape"]
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
         return figure
+
+
+def _roles(rows: Sequence[WeightRow]) -> list[str]:
+    """The roles of ``rows``, in the order of the component table."""
+    order = {role: place for place, role in enumerate(MATRIX_ROLES)}
+    return sorted({row.role for row in rows}, key=lambda role: (order.get(role, len(order)), role))
 
 
 def _log_ticks(axes: Axes) -> None:
@@ -138,19 +145,20 @@ def _values(rows: Sequence[WeightRow], role: str, field: str) -> list[float]:
 
 
 def _dumbbell(axes: Axes, place: float, before: list[float], after: list[float]) -> None:
+    """A ring where it began, a dot where it ended: the dot fits into the ring, so both show when nothing moved."""
     ends = [sum(values) / len(values) for values in (before, after) if values]
     axes.plot(ends, [place] * len(ends), color=GREY, linewidth=1.2, zorder=2)
     if len(after) > 1:
-        axes.plot(after, [place] * len(after), "o", color=AFTER, markersize=3.5, alpha=0.4, zorder=2.5)
+        axes.plot(after, [place] * len(after), "o", color=AFTER, markersize=3, alpha=0.4, zorder=2.5)
     if before:
-        axes.plot(ends[0], place, "o", color=BEFORE, mfc="white", mew=1.6, markersize=8, zorder=3)
+        axes.plot(ends[0], place, "o", color=BEFORE, mfc="white", mew=1.6, markersize=9, zorder=3)
     if after:
-        axes.plot(ends[-1], place, "o", color=AFTER, markersize=8, zorder=4)
+        axes.plot(ends[-1], place, "o", color=AFTER, markersize=5.5, zorder=4)
 
 
 def depth_figure(before: Sequence[WeightRow], after: Sequence[WeightRow], field: str = "stable_rank") -> Figure:
     """Profile of one measure over depth, a panel a component: initialized and trained."""
-    roles = list(dict.fromkeys(row.role for row in (*before, *after) if row.layer is not None))
+    roles = _roles([row for row in (*before, *after) if row.layer is not None])
     columns = min(4, len(roles))
     lines = math.ceil(len(roles) / columns)
     with style():
@@ -168,7 +176,7 @@ def depth_figure(before: Sequence[WeightRow], after: Sequence[WeightRow], field:
                 xs, ys = [x for x, _ in points], [y for _, y in points]
                 panel.plot(xs, ys, color=color, marker=marker, markerfacecolor=face, markersize=4.5, label=label)
             panel.set_title(role)
-            panel.set_ylim(bottom=0)
+            panel.set_ylim(0, 1.1 * panel.dataLim.y1 if panel.dataLim.y1 > 0 else 1)
             panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         for panel in axes[len(roles) :]:
             panel.set_visible(False)
@@ -192,17 +200,13 @@ def sink_figure(before: SinkReport | None, after: SinkReport | None) -> Figure:
                 axes.plot(range(len(means)), means, color=color, marker=marker, markerfacecolor=face, label=label)
         if after is not None:
             heads = [(layer, score) for layer, scores in enumerate(after.scores) for score in scores]
-            axes.plot(
-                *zip(*heads, strict=True), "o", color=AFTER, markersize=3.5, alpha=0.4, label="trained, each head"
-            )
+            axes.plot(*zip(*heads, strict=True), "o", color=AFTER, markersize=3, alpha=0.4, label="trained, each head")
         either = after or before
         if either is not None:
             label = f"uniform attention, {either.uniform:.3f}"
             axes.axhline(either.uniform, color=GREEN, linestyle="--", linewidth=1.2, label=label)
         axes.set(xlabel="layer", ylabel="sink score")
-        axes.set_ylim(
-            0, max(0.35, 1.08 * max((s for r in (before, after) if r for h in r.scores for s in h), default=0))
-        )
+        axes.set_ylim(0, 1.15 * axes.dataLim.y1)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         figure.legend(loc="outside upper right", ncols=4)
         return figure

@@ -9,6 +9,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from seedbed.facts.fact import ROLES
 from seedbed.measure.rows import WeightRow, component_table
 from seedbed.measure.sink import SinkReport
 from seedbed.report import figures
@@ -109,7 +110,8 @@ def parameter_counts(receipt_rows: Sequence[dict[str, Any]]) -> dict[str, int]:
 def draw_summary(receipt_rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The receipt by role: how many draws of which distribution, and how far the measured std is from its target."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in receipt_rows:
+    order = {role: place for place, role in enumerate(ROLES)}
+    for row in sorted(receipt_rows, key=lambda row: order.get(row["role"], len(order))):
         groups.setdefault((row["role"], row["distribution"]), []).append(row)
     summary = []
     for (role, distribution), rows in groups.items():

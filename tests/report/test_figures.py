@@ -50,9 +50,9 @@ def test_components_show_means_before_and_after(weights):
     assert [label.get_text() for label in ranks.get_yticklabels()][:3] == ["embed", "attn.q", "attn.k"]
     place = 1  # attn.q
     marks = [line for line in ranks.get_lines() if len(line.get_xdata()) and set(line.get_ydata()) == {place}]
-    for rows, face in ((before, "white"), (after, "#0072B2")):
+    for rows, face, size in ((before, "white", 9), (after, "#0072B2", 5.5)):
         mean = sum(row.stats.stable_rank for row in rows if row.role == "attn.q") / 4
-        (mark,) = [line for line in marks if line.get_markersize() == 8 and line.get_markerfacecolor() == face]
+        (mark,) = [line for line in marks if line.get_markersize() == size and line.get_markerfacecolor() == face]
         assert mark.get_xdata()[0] == pytest.approx(mean)
 
 
@@ -72,6 +72,17 @@ def test_sinks_show_layers_heads_and_baseline(sinks):
     assert len(heads.get_ydata()) == 16
     assert uniform.get_ydata()[0] == sinks[1].uniform
     assert axes.get_ylim()[1] > max(score for layer in sinks[1].scores for score in layer)
+
+
+def test_flat_sinks_fill_their_axis(sinks):
+    flat = replace(sinks[0], scores=((0.02, 0.021), (0.022, 0.02)), uniform=0.02)
+    (axes,) = sink_figure(flat, flat).axes
+    assert 0.022 < axes.get_ylim()[1] < 0.03
+
+
+def test_depth_profiles_stay_inside_their_panels(weights):
+    for panel in depth_figure(*weights).axes:
+        assert max(max(line.get_ydata()) for line in panel.get_lines()) < 0.95 * panel.get_ylim()[1]
 
 
 def within(axis, place: float) -> bool:
