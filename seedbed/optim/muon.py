@@ -1,11 +1,11 @@
-"""Muon: momentum whose matrix is replaced by the nearest semi-orthogonal one (Jordan et al. 2024; S1 section 4.2)."""
+"""Muon: momentum whose matrix is replaced by the nearest semi-orthogonal one (Jordan et al. 2024; used in S1)."""
 
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seedbed.errors import GuardStop
 
@@ -38,7 +38,7 @@ def quintics(steps: int) -> tuple[tuple[tuple[float, float, float], ...], float]
 
     The fixed 3.4445, -4.7750, 2.0315 of the first Muon let singular values dip to 0.68. Here each step is the best
     one for the interval that the steps before leave, which is optimal for the composition too (Amsel et al. 2025,
-    "The Polar Express", theorem 3.1): the interval [l, u] becomes [1 - e, 1 + e]. More steps bring it closer to 1.
+    "The Polar Express"): the interval [l, u] becomes [1 - e, 1 + e]. More steps bring it closer to 1.
     """
     error, low, high, result = 1.0, FLOOR, 1.0, []
     for _ in range(steps):
@@ -77,9 +77,9 @@ def orthogonalize(matrix: Tensor, steps: int = 5) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """``p <- p (1 - lr wd) - lr * 0.2 sqrt(max(m, n)) * orthogonalize(momentum)`` for matrices [m, n].
 
-    The factor gives updates the RMS of AdamW's, so that one learning rate serves both (S1 section 4.2; Liu et al.
-    2025). A group may carry ``rows``: per parameter the row ranges of a fused matrix's blocks, or None; each block is
-    orthogonalized and scaled as a matrix of its own. Momentum is fp32.
+    The factor gives updates the RMS of AdamW's, so that one learning rate serves both (Liu et al. 2025, "Muon is
+    scalable for LLM training"; S1). A group may carry ``rows``: per parameter the row ranges of a fused matrix's
+    blocks, or None; each block is orthogonalized and scaled as a matrix of its own. Momentum is fp32.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class Muon(torch.optim.Optimizer):
                 self.state[parameter]["momentum"] = torch.zeros_like(parameter, dtype=dtype)
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One update of every parameter that has a gradient.
 
         Raises GuardStop before anything changes when a gradient is not finite, and after the update when a block of
         it was not orthogonal (:func:`is_orthogonal`), which would mean that the iteration failed.
         """
         grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
-        if grads and not torch.stack(torch._foreach_norm(grads, float("inf"))).isfinite().all():
+        if grads and not nn.utils.get_total_norm(grads, float("inf")).isfinite():
             raise GuardStop("Muon: a gradient is not finite; nothing was updated")
         checks: list[Tensor] = []
         for group in self.param_groups:
