@@ -128,6 +128,7 @@ def test_row_cosine_samples_tall_tables():
 @pytest.mark.parametrize(("m", "n"), [(192, 192), (384, 128)])
 def test_gaussian_follows_marchenko_pastur(m, n):
     stats = gaussian_stats(m, n)
+    assert stats == gaussian_stats.__wrapped__(m, n)  # the same draws each time
     r, aspect = min(m, n), min(m, n) / max(m, n)
     # edges of the law: s_1^2 -> max(m,n) (1 + sqrt(aspect))^2, and ||W||_F^2 -> mn
     assert stats.stable_rank == pytest.approx(r / (1 + math.sqrt(aspect)) ** 2, rel=0.05)
