@@ -1,14 +1,12 @@
-"""Shared by all tests."""
+"""Shared by all tests: no hub, one thread, real data on request, and a tiny store."""
 
 import os
 from pathlib import Path
 
 import pytest
+from tiny import sentences
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-
-# Tests must not reach for a hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 
@@ -19,3 +17,17 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("SEEDBED_TEST_DATA is not set")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A token store of 300 short documents, vocabulary 300, 32 tokens a bin; tests only read it."""
+    from seedbed.data.sources import Document
+    from seedbed.data.store import prepare
+    from seedbed.data.tokenizer import train_tokenizer
+
+    folder = tmp_path_factory.mktemp("tiny")
+    texts = sentences(300, seed=0)
+    tokenizer = train_tokenizer(texts, 300, folder / "tokenizer")
+    prepare([Document(str(i), text, None) for i, text in enumerate(texts)], tokenizer, folder / "store", seq_len=32)
+    return folder / "store"

@@ -84,7 +84,7 @@ def train_step(job: Job, forward: Callable[..., torch.Tensor]) -> dict[str, Any]
         raise GuardStop(f"step {job.step + 1}: no token of the batch is supervised; look at the store's documents")
     factor = rate(job.step, config.train.steps, config.optim.schedule)
     job.optimizers.set_rate(factor)
-    loss = torch.zeros((), device=job.device)
+    loss = torch.zeros((), device=job.device, dtype=torch.float64)
     assert config.train.micro_batch_size
     for micro in zip(*(x.split(config.train.micro_batch_size) for x in batch), strict=True):
         ids, targets, doc_ids = (x.to(job.device, non_blocking=True) for x in micro)  # [b, T]

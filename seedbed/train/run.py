@@ -49,7 +49,7 @@ def folder_conflict(run_dir: Path, config: Config) -> None:
         others = [entry.name for entry in run_dir.iterdir() if not entry.name.startswith((".lock", ".partial-"))]
         if others:
             raise InputError(
-                f"run.dir={run_dir}: not empty and not a run ({others[0]} is there); choose another folder"
+                f"run.dir={run_dir}: not a run and not empty ({others[0]} is there); choose another folder"
             )
         return
     before, after = _flat(read_config(run_dir).dump()), _flat(config.dump())

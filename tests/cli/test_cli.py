@@ -1,0 +1,178 @@
+"""The command line: light help, exit codes, one JSON document, and the stages one after the other."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny import TINY, sentences
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def seedbed(*arguments: object, cwd: Path | None = None, check: int | None = None) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", "from seedbed.cli import main; main()", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd or ROOT, timeout=300, check=False)
+    if check is not None:
+        assert done.returncode == check, done.stderr
+    return done
+
+
+def refused(done: subprocess.CompletedProcess) -> str:
+    """The one line of a refusal."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize("arguments", [[], ["train"], ["config"], ["data", "prepare"], ["quickstart"], ["preflight"]])
+def test_help_imports_nothing_heavy(arguments):
+    program = (
+        "import sys\nfrom seedbed.cli import app\n"
+        "try:\n    app([*sys.argv[1:], '--help'], standalone_mode=False)\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'numpy', 'tokenizers', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage:" in done.stdout
+
+
+def test_importing_the_package_is_light():
+    program = "import sys, seedbed; seedbed.Config; assert not {'torch', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_shell_completion_is_there():
+    asked = {"_SEEDBED_COMPLETE": "complete_bash", "COMP_WORDS": "seedbed tra", "COMP_CWORD": "1"}
+    script = Path(sys.executable).parent / "seedbed"
+    done = subprocess.run([script], env={**os.environ, **asked}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["train"]
+    assert "--install-completion" in seedbed("--help", check=0).stdout
+
+
+def test_a_configuration_is_shown_complete_and_reloads(tmp_path):
+    done = seedbed("config", "show", "recipes/cpu.yaml", "optim.lr=1e-3", check=0)
+    (tmp_path / "c.yaml").write_text(done.stdout)
+    again = seedbed("config", "show", tmp_path / "c.yaml", check=0)
+    assert again.stdout == done.stdout
+    as_json = json.loads(seedbed("config", "show", "recipes/cpu.yaml", "optim.lr=1e-3", "--json", check=0).stdout)
+    assert as_json["optim"]["lr"] == 1e-3
+    assert as_json["model"]["norm_eps"] == 1e-12
+    schema = json.loads(seedbed("config", "schema", check=0).stdout)
+    assert schema["properties"]["train"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["train", "recipes/cpu.yaml", "optim.learning_rat=1"], ["optim.learning_rat", "'lr'"]),  # case 51
+        (["train", "recipes/cpu.yaml", "optimm.lr=1"], ["optimm", "'optim'"]),
+        (["train", "recipes/cpu.yaml", "optim.lr=fast"], ["optim.lr", "number"]),
+        (["train", "nowhere.yaml"], ["nowhere.yaml", "no such"]),
+        (["train", "recipes/cpu.yaml", "data.store=nowhere"], ["nowhere", "data prepare"]),
+        (["preflight", "recipes/cpu.yaml", "--init", "gamma,gama=1", "data.store=x"], ["--init", "'gamma'"]),
+        (["preflight", "recipes/cpu.yaml", "--params-only", "data.store=null"], ["model.vocab_size"]),
+        (["generate", "nowhere"], ["nowhere", "not a run"]),
+        (["config", "show", "recipes"], ["recipes", "cannot be read"]),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(arguments, parts):
+    line = refused(seedbed(*arguments))
+    for part in parts:
+        assert part in line
+
+
+def test_an_unknown_option_is_exit_2():
+    done = seedbed("train", "recipes/cpu.yaml", "--stpes", "3")
+    assert done.returncode == 2
+    assert "--stpes" in done.stderr
+
+
+def test_parameter_counts_of_s1():
+    done = seedbed("preflight", "recipes/astrai-1.2b.yaml", "--params-only", check=0)
+    assert "1.204B parameters" in done.stdout
+    assert "1,203,807,744" in done.stdout
+    counts = json.loads(seedbed("preflight", "recipes/astrai-1.2b.yaml", "--params-only", "--json", check=0).stdout)
+    assert counts["parameters"] == 1_203_807_744
+    assert counts["non_embedding"] == 1_203_807_744 - 2 * 100_000 * 1536
+    assert sum(role["parameters"] for role in counts["roles"]) == counts["parameters"]
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory) -> Path:
+    """tokenizer train, data prepare and train, on a text of our own, as a user would."""
+    folder = tmp_path_factory.mktemp("stages")
+    (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in sentences(200, seed=1)))
+    seedbed("tokenizer", "train", "text.jsonl", "--vocab-size", 300, "-o", "tok", cwd=folder, check=0)
+    seedbed("data", "prepare", "text.jsonl", "--tokenizer", "tok", "-o", "store", "--seq-len", 32, cwd=folder, check=0)
+    return folder
+
+
+def test_the_stages_one_after_the_other(stages):
+    run = ["train", ROOT / "recipes" / "cpu.yaml", *TINY, "data.store=store", "run.dir=r"]
+    done = seedbed(*run, "--json", cwd=stages, check=0)
+    summary = json.loads(done.stdout)
+    assert summary["steps"] == 6
+    assert "Muon" in done.stderr
+    assert (stages / "r" / "report.html").is_file()
+    again = seedbed(*run, cwd=stages, check=0)
+    assert f"{summary['nats_per_token']:.4f} nats a token" in again.stdout
+    text = json.loads(seedbed("generate", "r", "--prompt", "the small", "--json", cwd=stages, check=0).stdout)
+    assert text["prompt"] == "the small"
+    assert "shorten it" in refused(seedbed("generate", "r", "--prompt", "the small " * 40, cwd=stages))
+
+
+def test_preflight_sets_initializations_side_by_side(stages):
+    arms = ["--init", "gpt2", "--init", "gamma,gamma=0.5"]
+    base = ["preflight", ROOT / "recipes" / "cpu.yaml", *TINY, "data.store=store", *arms]
+    shown = seedbed(*base, cwd=stages, check=0).stdout
+    for part in ("gamma gamma=1.0", "gamma gamma=0.5", "gpt2 std=0.02", "ln V", "ε = 1e-12", "ε = 1e-05", "Memory"):
+        assert part in shown
+    told = json.loads(seedbed(*base, "--json", cwd=stages, check=0).stdout)
+    assert [arm["init"]["law"] for arm in told["arms"]] == ["gamma", "gpt2", "gamma"]
+    assert told["arms"][0]["first_loss"] == pytest.approx(told["arms"][0]["logits"]["uniform_loss"], abs=0.1)
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_killed_at_any_moment_a_run_goes_on(stages):
+    run = [
+        "train",
+        ROOT / "recipes" / "cpu.yaml",
+        *TINY,
+        "data.store=store",
+        "train.steps=150",
+        "train.checkpoint_every=20",
+    ]
+    command = [sys.executable, "-c", "from seedbed.cli import main; main()", *map(str, run), "run.dir=killed"]
+    for signum, code in ((signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        before = lines(stages / "killed" / "metrics.jsonl")
+        process = subprocess.Popen(command, cwd=stages, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if lines(stages / "killed" / "metrics.jsonl") > before + 25:
+                break
+            time.sleep(0.02)
+        process.send_signal(signum)
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == code, err
+        if signum != signal.SIGKILL:
+            assert "the same command resumes it" in err
+    done = seedbed(*run, "run.dir=killed", "--json", cwd=stages, check=0)
+    assert "resuming killed after step" in done.stderr
+    steps = [json.loads(line)["step"] for line in (stages / "killed/metrics.jsonl").read_text().splitlines()]
+    assert sorted(set(steps)) == list(range(1, 151))
+    whole = seedbed(*run, "run.dir=whole", cwd=stages, check=0)
+    assert whole.returncode == 0
+    name = "checkpoints/step_00000150/model.safetensors"
+    assert (stages / "killed" / name).read_bytes() == (stages / "whole" / name).read_bytes()

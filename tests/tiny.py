@@ -1,0 +1,19 @@
+"""A model and texts small enough to train in a test."""
+
+import random
+
+TINY = [
+    "model.d_model=32", "model.n_layers=2", "model.attention.n_heads=2", "model.max_seq_len=32", "train.steps=6",
+    "train.batch_size=4", "train.eval_sequences=4", "train.eval_every=0", "train.checkpoint_every=0",
+    "train.device=cpu",
+]  # fmt: skip
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    """Texts with something to learn: words from a small list, with a rule between neighbours."""
+    words = "the a small large seed bed grows falls quickly slowly under over green blue stone river".split()
+    rng = random.Random(seed)
+    return [
+        " ".join(words[(start + step * k) % len(words)] for k in range(rng.randint(8, 60))) + "."
+        for start, step in ((rng.randrange(16), rng.choice((1, 3, 5))) for _ in range(count))
+    ]
