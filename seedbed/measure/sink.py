@@ -106,8 +106,7 @@ def _watched(attend: Callable[..., Tensor], doc_ids: Tensor, scores: list[tuple[
             for head in range(q.shape[1]):
                 shared = head * k.shape[1] // q.shape[1]  # the key/value head of this query head
                 weights = attention_weights(q[row, head], k[row, shared], doc_ids[row])
-                if head == 0:
-                    _check(weights @ v[row, shared].float(), out[row, head].float())
+                _check(weights @ v[row, shared].float(), out[row, head].float())
                 score = sink_scores(weights[None, None], doc_ids[row, None])
                 totals[head] += float(score) * int(queries[row])
         scores.append(tuple(total / int(queries.sum()) for total in totals))

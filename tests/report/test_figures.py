@@ -130,6 +130,7 @@ def test_no_text_covers_another(metrics, weights, sinks):
         sink_figure(*sinks),
     ):
         assert overlapping(figure) == []
+        assert all(axes.get_legend() is None for axes in figure.axes)  # legends stand outside, off the curves
 
 
 def test_svg_is_deterministic_and_refers_to_nothing_outside(metrics):
