@@ -113,7 +113,7 @@ def test_names_carry_no_wrapper_and_a_tied_tensor_is_saved_once(tmp_path):
 
 
 def test_the_newest_is_found_by_number(job):
-    save_at(job, 9, 100_000_000, 10)
+    save_at(job, 9, 100_000_000, 99_999_999)
     path, notes = newest_checkpoint(job.run_dir)
     assert path.name == "step_100000000"
     assert notes == []
