@@ -137,7 +137,7 @@ def activation_bytes(config: Config, length: int) -> int:
     """
     shallow = config.model.model_copy(update={"n_layers": 1, "vocab_size": 8})
     attention, batch = config.model.attention, config.train.micro_batch_size
-    assert batch and attention.head_dim and attention.n_kv_heads  # noqa: PT018
+    assert batch and attention.head_dim and attention.n_kv_heads
     with torch.device("meta"):
         model = Decoder(shallow, attend=lambda q, k, v, visible: q.clone())
         ids = torch.zeros(batch, length, dtype=torch.int64)
@@ -159,11 +159,10 @@ def activation_bytes(config: Config, length: int) -> int:
     return (sum(storages.values()) + in_kernel) * config.model.n_layers
 
 
-def norm_table(arms: list[Arm], eps: float) -> list[tuple[str, list[float]]]:
-    """(norm, eps / (sigma^2 + eps) of each arm) for every norm of the stream, sigma^2 its mean second moment there."""
-    moments = zip(*([norm.second_moment for norm in arm.residual.norms] for arm in arms), strict=True)
-    names = [norm.name for norm in arms[0].residual.norms]
-    return [(name, [eps / (moment + eps) for moment in row]) for name, row in zip(names, moments, strict=True)]
+def norm_table(arms: list[Arm]) -> list[tuple[str, list[float], list[float]]]:
+    """For every norm of the stream: name, masking ratio of each arm, and the same at the usual epsilon."""
+    of_norm = zip(*(arm.residual.norms for arm in arms), strict=True)
+    return [(norms[0].name, [n.masking for n in norms], [n.masking_usual for n in norms]) for norms in of_norm]
 
 
 def plan_table(plans: list[Plan]) -> list[tuple[str, str, int, str, list[str]]]:

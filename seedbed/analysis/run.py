@@ -31,7 +31,7 @@ def write_page(
     """
     before, receipt = initial_model(config)
     report = RunReport(
-        name=run_dir.name,
+        name=str(run_dir),
         config=config.dump(),
         metrics=metrics,
         receipt=receipt,

@@ -8,8 +8,6 @@ import typer
 from seedbed.cli.output import Json, Overrides, console, note, print_json, table
 from seedbed.errors import InputError
 
-USUAL_EPS = 1e-5  # of most models; what it would hide stands beside what the model's own does
-
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -78,6 +76,7 @@ def measure(config: "Config", inits: "list[InitConfig]", sequences: int) -> "tup
 def arm_tables(arms: "list[Arm]") -> "list[RenderableType]":
     """Plan, masking, stream and first loss, the arms side by side."""
     from seedbed.analysis.preflight import norm_table, plan_table
+    from seedbed.measure.residual import USUAL_EPS
 
     titles = [arm.title for arm in arms]
     plan = [
@@ -96,14 +95,13 @@ def arm_tables(arms: "list[Arm]") -> "list[RenderableType]":
         ["std of the logits", *(f"{arm.logits.variance**0.5:.3g}" for arm in arms)],
         ["largest |logit|", *(f"{arm.logits.max_abs:.3g}" for arm in arms)],
     ]
-    eps = residual[0].norms[0].eps
     masking = [
         table(
-            f"\nShare of ε in σ² + ε, at {'this model’s' if value == eps else 'the usual'} ε = {value:g}",
+            f"\nMasking: share of ε in σ² + ε at {whose} ε = {eps:g}",
             ["norm", *titles],
-            [[name, *(f"{100 * m:.2g} %" for m in shares)] for name, shares in norm_table(arms, value)],
+            [[row[0], *(f"{100 * share:.2g} %" for share in row[column])] for row in norm_table(arms)],
         )
-        for value in dict.fromkeys((eps, USUAL_EPS))
+        for column, whose, eps in ((1, "the model’s", residual[0].norms[0].eps), (2, "the usual", USUAL_EPS))
     ]
     return [
         table("Plan", ["parameter", "role", "tensors", "shape", *titles], plan, left=2),

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from seedbed.measure.evaluating import evaluating
 
+USUAL_EPS = 1e-5  # of most models: what it would mask stands beside what the model's own epsilon does
+
 
 @dataclass(frozen=True)
 class NormMasking:
@@ -22,6 +24,7 @@ class NormMasking:
     eps: float
     second_moment: float  # sigma^2: mean over features of h^2; of (h - mean h)^2 for LayerNorm; mean over tokens
     masking: float  # eps / (sigma^2 + eps), mean over tokens (S0 section 2.1)
+    masking_usual: float  # the same if eps were USUAL_EPS
 
 
 @dataclass(frozen=True)
@@ -135,4 +138,5 @@ def _norm_masking(name: str, norm: nn.RMSNorm | nn.LayerNorm, x: Tensor, keep: T
     second_moment = x.square().mean(-1)
     # torch's default epsilon of RMSNorm is that of the input's type; fp32 here
     eps = torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
-    return NormMasking(name, eps, float(second_moment.mean()), float(masking_ratio(second_moment, eps).mean()))
+    own, usual = (float(masking_ratio(second_moment, value).mean()) for value in (eps, USUAL_EPS))
+    return NormMasking(name, eps, float(second_moment.mean()), own, usual)
