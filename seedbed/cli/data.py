@@ -78,15 +78,14 @@ def _decode_bins(store: "Store", split: str, bins: int) -> list[list[dict[str, A
     part, tokenizer = store.split("heldout" if split == "heldout" else "train"), store.tokenizer()
     count = min(bins, len(part))
     batch = part.windows(range(count))
-    real = store.header["splits"][split]["tokens"]
     shown = []
     for row in range(count):
         ids, doc_ids = batch.ids[row].tolist(), batch.doc_ids[row].tolist()
         pieces = []
-        for document in range(doc_ids[-1] + 1):
+        for document in dict.fromkeys(doc_ids):
             start = doc_ids.index(document)
             tokens = ids[start : start + doc_ids.count(document)]
-            padding = row * part.seq_len + start >= real
+            padding = document < 0
             starts = tokens[0] == tokenizer.bos_id and not padding
             text = "" if padding else tokenizer.decode(tokens)
             pieces.append({"starts": starts, "padding": padding, "tokens": len(tokens), "text": text})

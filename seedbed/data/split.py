@@ -17,14 +17,14 @@ class Batch(NamedTuple):
 
     ids: torch.Tensor  # [B, T] int64
     targets: torch.Tensor  # [B, T] int64, IGNORED where nothing is predicted
-    doc_ids: torch.Tensor  # [B, T] int64, from 0 within a row
+    doc_ids: torch.Tensor  # [B, T] int64, from 0 within a row, -1 for padding
 
 
 class Split:
     """Bins of ``seq_len`` tokens of one split's flat stream of documents, each stored as bos, text, eos.
 
     Packing "simple": bin i holds tokens [i*T, (i+1)*T) of the stream. Nothing is dropped: a document that does not
-    end with its bin goes on in the next one, and the last bin is filled up with eos, as a document of its own that
+    end with its bin goes on in the next one, and the last bin is filled up with eos, which is no document and
     predicts nothing. The target of a token is the one after it in the stream, also across the end of a bin, where
     both belong to one document. So over all bins each token but the bos is predicted exactly once.
     """
@@ -65,5 +65,5 @@ class Split:
         bounds = self._starts[low:high].astype(np.int64) - first  # document starts in 1..T
         targets[bounds - 1] = IGNORED
         doc_ids[bounds[bounds < self.seq_len]] = 1
-        doc_ids[real:][:1] = 1  # the padding
         np.cumsum(doc_ids, out=doc_ids)
+        doc_ids[real:] = -1  # padding

@@ -37,7 +37,7 @@ def slow_windows(streams: list[list[int]], seq_len: int, pad: int):
             goes_on = place + 1 < len(flat) and flat[place + 1][1] == number
             ids.append(token)
             targets.append(flat[place + 1][0] if goes_on else IGNORED)
-            doc_ids.append(number - flat[first][1])
+            doc_ids.append(number - flat[first][1] if place < len(flat) else -1)
         for row, values in zip(rows, (ids, targets, doc_ids), strict=True):
             row.append(values)
     return rows
