@@ -1,0 +1,1 @@
+"""Optimizer groups, Muon, learning-rate schedules."""
