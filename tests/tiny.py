@@ -11,7 +11,8 @@ TINY = [
 
 def sentences(count: int, seed: int) -> list[str]:
     """Texts with something to learn: words from a small list, with a rule between neighbours."""
-    words = "the a small large seed bed grows falls quickly slowly under over green blue stone river".split()
+    words = "the a small large seed bed grows falls quickly slowly under over green blue stone river"
+    words = words.split()
     rng = random.Random(seed)
     return [
         " ".join(words[(start + step * k) % len(words)] for k in range(rng.randint(8, 60))) + "."

@@ -133,7 +133,7 @@ def memory_parts(facts: list[ParameterFact], config: Config, length: int) -> dic
 def activation_bytes(config: Config, length: int) -> int:
     """Bytes that autograd keeps for the backward pass of one micro-batch in fp32, counted on the meta device.
 
-    One layer is counted and multiplied. Attention is by formula: its kernel keeps q, k, v, the output and a sum a query.
+    One layer is counted and multiplied. Attention goes by formula: its kernel keeps q, k, v, output and a sum a query.
     """
     shallow = config.model.model_copy(update={"n_layers": 1, "vocab_size": 8})
     attention, batch = config.model.attention, config.train.micro_batch_size

@@ -83,10 +83,11 @@ class Attention(nn.Module):
         a = config.attention
         assert a.n_kv_heads
         assert a.head_dim  # resolved by the configuration
-        self.head_dim, self.attend = a.head_dim, attend
+        self.n_heads, self.n_kv_heads, self.head_dim, self.attend = a.n_heads, a.n_kv_heads, a.head_dim, attend
         inner, kv = a.n_heads * a.head_dim, a.n_kv_heads * a.head_dim
-        gate = {"none": {}, "elementwise": {"gate": inner}, "headwise": {"gate": a.n_heads}}[a.gate]
-        self.qkv = FusedLinear(config.d_model, {"q": inner, "k": kv, "v": kv, **gate}, bias=config.bias)
+        self.gate_width = {"none": 0, "elementwise": inner, "headwise": a.n_heads}[a.gate]
+        blocks = {"q": inner, "k": kv, "v": kv, "gate": self.gate_width}
+        self.qkv = FusedLinear(config.d_model, {k: rows for k, rows in blocks.items() if rows}, bias=config.bias)
         self.o = Linear(inner, config.d_model, bias=config.bias)
         self.q_norm = RMSNorm(a.head_dim, eps=config.norm_eps) if a.qk_norm else None
         self.k_norm = RMSNorm(a.head_dim, eps=config.norm_eps) if a.qk_norm else None
@@ -95,16 +96,19 @@ class Attention(nn.Module):
         self, x: Tensor, rotation: tuple[Tensor, Tensor] | None, visible: Visible, cache: "LayerCache | None"
     ) -> Tensor:  # [B, T, D] -> [B, T, D]
         batch, length, _ = x.shape
-        q, k, v, *gate = self.qkv.split(self.qkv(x))
-        q, k, v = (y.view(batch, length, -1, self.head_dim) for y in (q, k, v))  # [B, T, heads, K]
+        fused = self.qkv(x)  # [B, T, (H + 2G) K + gate]
+        n_q, n_kv = self.n_heads, self.n_kv_heads
+        heads, gate = fused.split(((n_q + 2 * n_kv) * self.head_dim, self.gate_width), dim=-1)
+        qk, v = heads.view(batch, length, -1, self.head_dim).split((n_q + n_kv, n_kv), dim=2)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q).type_as(v), self.k_norm(k).type_as(v)
+            q, k = qk.split((n_q, n_kv), dim=2)
+            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=2)
         if rotation is not None:
-            q, k = rotate(q, *rotation), rotate(k, *rotation)
-        q, k, v = (y.transpose(1, 2) for y in (q, k, v))  # [B, heads, T, K]
+            qk = rotate(qk, *rotation)
+        q, k, v = (y.transpose(1, 2) for y in (*qk.split((n_q, n_kv), dim=2), v))  # [B, heads, T, K]
         if cache is not None:
             k, v = cache.extend(k, v)
         y = self.attend(q, k, v, visible).transpose(1, 2)  # [B, T, H, K]
-        if gate:
-            y = y * torch.sigmoid(gate[0]).view(batch, length, y.shape[2], -1)  # per feature, or one per head
+        if self.gate_width:
+            y = y * torch.sigmoid(gate).view(batch, length, n_q, -1)  # per feature, or one a head
         return self.o(y.reshape(batch, length, -1))

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seedbed.model.passes import RMSNormed
+
 
 class Linear(nn.Linear):
     """A linear map that is born undrawn: its entries are NaN until an initialization writes them."""
@@ -21,10 +23,6 @@ class FusedLinear(Linear):
         self.blocks = blocks
         super().__init__(d_in, sum(blocks.values()), bias=bias)
 
-    def split(self, y: Tensor) -> tuple[Tensor, ...]:
-        """The output [..., all rows] as one [..., rows] a block."""
-        return y.split(list(self.blocks.values()), dim=-1)
-
 
 class Embedding(nn.Embedding):
     """A lookup table that is born undrawn."""
@@ -36,6 +34,11 @@ class Embedding(nn.Embedding):
 class RMSNorm(nn.RMSNorm):
     def reset_parameters(self) -> None:
         nn.init.constant_(self.weight, torch.nan)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_cuda:
+            return super().forward(x)  # one kernel
+        return RMSNormed.apply(x, self.weight, self.eps)  # pyright: ignore[reportReturnType]
 
 
 class LayerNorm(nn.LayerNorm):

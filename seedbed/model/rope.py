@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from seedbed.model.passes import Rotated
+
 
 def rotations(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
     """Cosines and sines, each [..., T, 1, head_dim/2] fp32, of positions [..., T].
@@ -17,5 +19,4 @@ def rotations(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, T
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate pairs (i, i + K/2) of x [B, T, H, K] by the angles, in fp32 or better; the halves layout of Llama."""
-    a, b = x.to(torch.promote_types(x.dtype, cos.dtype)).chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x)
+    return Rotated.apply(x, cos, sin)  # pyright: ignore[reportReturnType]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-MASKED = -100  # target of a position that is not learned
+from seedbed.data.split import IGNORED
+
 # Logits of a chunk. On a CPU they stay near the caches; on CUDA few large products are better than many small ones.
 CHUNK_LOGITS = {"cpu": 2**22, "cuda": 2**25}
 # Each chunk passes over the whole [V, D] gradient of the head: fewer tokens would make that the larger cost.
@@ -73,7 +74,7 @@ def _sweep(
     losses = hidden.new_zeros(len(targets), dtype=exact)
     grad_hidden = torch.zeros_like(hidden) if wanted[0] else None
     grad_weight = torch.zeros_like(weight, dtype=exact) if wanted[1] else None
-    learned = (targets != MASKED).nonzero().squeeze(1)
+    learned = (targets != IGNORED).nonzero().squeeze(1)
     with torch.autocast(device, enabled=False):
         head = weight.to(kind)
         # two buffers for all chunks: fresh ones would cost as much in page faults as the softmax

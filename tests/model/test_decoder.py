@@ -213,11 +213,11 @@ def test_llama_of_transformers_with_the_same_weights_gives_the_same_logits(tied)
     state = {"model.embed_tokens.weight": ours.embed.weight, "model.norm.weight": ours.norm.weight}
     state["lm_head.weight"] = ours.head_weight
     for i, layer in enumerate(ours.layers):
-        q, k, v = layer.attn.qkv.split(layer.attn.qkv.weight.T)
-        gate, up = layer.mlp.gate_up.split(layer.mlp.gate_up.weight.T)
+        q, k, v = layer.attn.qkv.weight.split((32, 16, 16))
+        gate, up = layer.mlp.gate_up.weight.chunk(2)
         names = {
-            "self_attn.q_proj": q.T, "self_attn.k_proj": k.T, "self_attn.v_proj": v.T,
-            "self_attn.o_proj": layer.attn.o.weight, "mlp.gate_proj": gate.T, "mlp.up_proj": up.T,
+            "self_attn.q_proj": q, "self_attn.k_proj": k, "self_attn.v_proj": v,
+            "self_attn.o_proj": layer.attn.o.weight, "mlp.gate_proj": gate, "mlp.up_proj": up,
             "mlp.down_proj": layer.mlp.down.weight, "input_layernorm": layer.attn_norm.weight,
             "post_attention_layernorm": layer.mlp_norm.weight,
         }  # fmt: skip

@@ -296,7 +296,7 @@ def test_two_processes_do_not_share_a_run(tiny_store, tmp_path):
     from seedbed.files.lock import folder_lock
 
     program = (
-        "import sys\nfrom seedbed.api import fit\nfrom seedbed.config import Config\nfrom seedbed.errors import InputError\n"
+        "import sys\nfrom seedbed import Config, fit\nfrom seedbed.errors import InputError\n"
         "try:\n    fit(Config.load(None, sys.argv[1:]))\nexcept InputError as error:\n    print(error)\n"
     )
     with folder_lock(tmp_path / "r"):
