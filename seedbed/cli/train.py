@@ -14,10 +14,12 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model; the same command on an unfinished run resumes it."""
-    from seedbed.api import fit
     from seedbed.config import Config
 
-    run = fit(Config.load(path, overrides or []))
+    config = Config.load(path, overrides or [])  # before anything heavy is imported
+    from seedbed.api import fit
+
+    run = fit(config)
     if as_json:
         print_json(asdict(run.summary))
     else:
