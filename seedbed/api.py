@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from seedbed.analysis.run import write_page
+from seedbed.analysis.run import snapshot, write_page, write_snapshot
 from seedbed.config import Config
 from seedbed.data.store import Store
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
@@ -18,11 +19,12 @@ from seedbed.errors import InputError
 from seedbed.eval.heldout import evaluate
 from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
+from seedbed.measure.losses import perplexity
 from seedbed.model import Decoder
 from seedbed.serve.generate import generate
 from seedbed.train.loop import Job, train
 from seedbed.train.metrics import read_metrics, tensorboard
-from seedbed.train.run import claim, folder_conflict, read_config
+from seedbed.train.run import clear, folder_conflict, read_config, write_config
 from seedbed.train.setup import checkpoint_of, load_weights, resolve, start
 
 
@@ -43,7 +45,8 @@ class Summary:
         heldout = (
             "not evaluated (train.eval_every=-1)"
             if self.nats_per_token is None
-            else f"{self.nats_per_token:.4f} nats a token, {self.bits_per_byte:.4f} bits a byte"
+            else f"{self.nats_per_token:.4f} nats a token (perplexity {perplexity(self.nats_per_token):.1f}), "
+            f"{self.bits_per_byte:.4f} bits a byte"
         )
         return (
             f"run       {self.run}: {self.steps:,} steps, {self.tokens:,} tokens, {self.seconds:,.0f} s in steps\n"
@@ -67,6 +70,8 @@ class Run:
     def summary(self) -> Summary:
         trained = [row for row in self.metrics if row["kind"] == "train"]
         evaluated = [row for row in self.metrics if row["kind"] == "eval"]
+        if not trained:
+            raise InputError(f"{self.path}: has not made a step yet; train it first")
         last, heldout = trained[-1], evaluated[-1] if evaluated else {}
         return Summary(
             run=str(self.path),
@@ -84,33 +89,38 @@ def _tell(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def fit(config: Config, tell: Callable[[str], None] = _tell) -> Run:
+def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = False) -> Run:
     """Train ``config`` to its last step, from where its run folder stands, and write the run's report.
 
-    ``tell`` receives lines for people. Raises InputError on a configuration, store or folder that does not fit,
-    GuardStop on a loss that is not finite, SignalStop after saving when SIGINT or SIGTERM arrives.
+    ``fresh`` removes a run that is there and starts over; ``tell`` receives lines for people. Raises InputError on a
+    configuration, store or folder that does not fit, GuardStop on a loss that is not finite, SignalStop after saving
+    when SIGINT or SIGTERM arrives.
     """
     if config.run.dir is None:
         raise InputError("run.dir is not set; set run.dir=FOLDER, where the run will be kept")
     run_dir = Path(config.run.dir)
     config, store = resolve(config)
-    folder_conflict(run_dir, config)  # before anything is written there
-    with folder_lock(run_dir):
-        claim(run_dir, config)
+    if not fresh:
+        folder_conflict(run_dir, config)  # before anything is written there
+    with folder_lock(run_dir), ExitStack() as stack:
+        if fresh:
+            clear(run_dir)
+        folder_conflict(run_dir, config)
         job, notes = start(config, run_dir, store)
+        write_config(run_dir, config)
         for line in notes:
             tell(line)
         tell(str(job.optimizers))
         if job.step == 0:
             write_atomic(run_dir / "receipt.json", json.dumps(job.receipt, indent=1))
+            write_snapshot(run_dir, snapshot(job.model, store))
         else:
             tell(f"resuming {run_dir} after step {job.step} of {config.train.steps}")
-        trackers = [tensorboard(run_dir)] if config.train.tensorboard else []
+        trackers = [stack.enter_context(tensorboard(run_dir, job.step))] if config.train.tensorboard else []
         train(job, heldout_evaluation(job, store), trackers)
-        run = Run(run_dir)
         tell(f"writing {run_dir / 'report.html'}")
-        write_page(run_dir, run.config, store, job.model, run.metrics, sample=Trained.of(job, store).sample())
-    return run
+        write_page(run_dir, job, store, Trained.of(job, store).sample())
+    return Run(run_dir)
 
 
 def heldout_evaluation(job: Job, store: Store) -> Callable[[], dict[str, Any]]:
@@ -154,7 +164,8 @@ class Trained:
                 f"{self.config.model.max_seq_len - 1}; shorten it"
             )
         prompt_ids = torch.tensor([ids], device=next(self.model.parameters()).device)
-        out = generate(self.model, prompt_ids, max_new_tokens, self.tokenizer.eos_id, temperature, top_k, seed)
+        eos, n_tokens = self.tokenizer.eos_id, self.tokenizer.vocab_size
+        out = generate(self.model, prompt_ids, max_new_tokens, eos, temperature, top_k, seed, n_tokens)
         return self.tokenizer.decode(out[0, len(ids) :].tolist())
 
 

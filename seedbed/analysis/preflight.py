@@ -10,14 +10,15 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from seedbed.config import Config, InitConfig, ModelConfig
 from seedbed.data.split import IGNORED, Batch
-from seedbed.facts.fact import MATRIX_ROLES, ROLES, ParameterFact
+from seedbed.facts.fact import EMBEDDING_ROLES, ROLES, ParameterFact
 from seedbed.facts.table import parameter_facts
 from seedbed.init import Plan, apply_plan, make_plan
 from seedbed.measure.losses import LogitStats, logit_stats
 from seedbed.measure.residual import ResidualReport, residual_report
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers, group_of
-from seedbed.train.objective import CHUNK_LOGITS, chunked_cross_entropy, token_losses
+from seedbed.train.objective import chunk_size, chunked_cross_entropy, token_losses
+from seedbed.train.setup import pick_device
 
 
 @dataclass(frozen=True)
@@ -88,45 +89,51 @@ def measure_arm(model: Decoder, init: InitConfig, seed: int, batch: Batch) -> Ar
     )
 
 
-def estimate_resources(model: Decoder, config: Config, batch: Batch) -> Resources:
-    """Memory by part, and the time of the run from a timed step after a warm-up, on one micro-batch ``batch``.
-
-    The weights of ``model`` change.
+def estimate_resources(model: Decoder, config: Config, batch: Batch, memory: dict[str, int]) -> Resources:
+    """Time of the run, from a step timed after a warm-up on one micro-batch ``batch``, on the run's device and in its
+    precision, not compiled. The weights of ``model`` change.
     """
-    facts = parameter_facts(model)
-    optimizers = build_optimizers(model, facts, config.optim)
+    device = pick_device(config.train.device)
+    optimizers = build_optimizers(model.to(device), parameter_facts(model), config.optim)
+    ids, targets, doc_ids = (x.to(device) for x in batch)
     assert config.train.micro_batch_size
     passes = config.train.batch_size // config.train.micro_batch_size
     times = {}
     for trial in ("warm-up", "timed"):
         began = time.perf_counter()
-        hidden = model(batch.ids, batch.doc_ids, hidden=True)
-        chunked_cross_entropy(hidden, model.head_weight, batch.targets, scale=1 / batch.ids.numel()).backward()
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.train.precision == "bf16"):
+            hidden = model(ids, doc_ids, hidden=True)
+            loss = chunked_cross_entropy(hidden, model.head_weight, targets, scale=1 / ids.numel())
+        loss.backward()
+        loss.item()  # waits for the device
         backward_done = time.perf_counter()
         optimizers.step()
         times[trial] = (backward_done - began) * passes + time.perf_counter() - backward_done
         optimizers.zero_grad()
-    length = batch.ids.shape[1]
     return Resources(
-        memory=memory_parts(facts, config, length),
+        memory=memory,
         step_seconds=times["timed"],
         steps=config.train.steps,
-        tokens=config.train.steps * config.train.batch_size * length,
+        tokens=config.train.steps * config.train.batch_size * ids.shape[1],
     )
 
 
-def memory_parts(facts: list[ParameterFact], config: Config, length: int) -> dict[str, int]:
+def memory_parts(config: Config, length: int) -> dict[str, int]:
     """Bytes of weights, gradients and optimizer state (fp32), of what the backward pass keeps of one micro-batch of
-    sequences of ``length`` tokens, and of a chunk of logits."""
+    sequences of ``length`` tokens, and of a chunk of logits and their gradients; nothing of that size is allocated."""
+    facts = meta_facts(config.model)
     sizes = [(fact, math.prod(fact.shape)) for fact in facts]
     total = sum(size for _, size in sizes)
     muon = sum(size for fact, size in sizes if config.optim.name == "muon" and group_of(fact) == "block matrices")
+    vocab, micro_batch = config.model.vocab_size, config.train.micro_batch_size
+    assert vocab and micro_batch
+    chunk, tokens = chunk_size(pick_device(config.train.device).type, vocab), micro_batch * length
     return {
         "weights": 4 * total,
         "gradients": 4 * total,
         "optimizer state": 8 * (total - muon) + 4 * muon,
         "activations": activation_bytes(config, length),
-        "logits of a chunk": 2 * 4 * CHUNK_LOGITS["cpu"],  # and their gradients
+        "logits of a chunk": 2 * 4 * min(chunk, tokens) * vocab,
     }
 
 
@@ -141,7 +148,7 @@ def activation_bytes(config: Config, length: int) -> int:
     with torch.device("meta"):
         model = Decoder(shallow, attend=lambda q, k, v, visible: q.clone())
         ids = torch.zeros(batch, length, dtype=torch.int64)
-    storages: dict[int, int] = {id(p.untyped_storage()): 0 for p in model.parameters()}
+    storages: dict[int, int] = {}
     kept: list[Tensor] = []  # holds the tensors, so that a storage's id is not used twice
     parameters = {id(p) for p in model.parameters()}
 
@@ -181,8 +188,4 @@ def plan_table(plans: list[Plan]) -> list[tuple[str, str, int, str, list[str]]]:
 
 def non_embedding(counts: list[RoleCount]) -> int:
     """Parameters outside embeddings and head, as scaling laws count them."""
-    return sum(count.parameters for count in counts if count.role not in ("embed", "pos", "head"))
-
-
-def n_matrices(counts: list[RoleCount]) -> int:
-    return sum(count.tensors for count in counts if count.role in MATRIX_ROLES)
+    return sum(count.parameters for count in counts if count.role not in (*EMBEDDING_ROLES, "head"))

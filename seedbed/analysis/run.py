@@ -1,14 +1,14 @@
 """How did a run go? Gathers what its page shows: curves, weights and sinks before and after, a sample."""
 
 import platform
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
+from pydantic import ConfigDict, TypeAdapter
 
 from seedbed.analysis.weights import weight_rows
-from seedbed.config import Config
 from seedbed.data.store import Store
 from seedbed.facts.table import parameter_facts
 from seedbed.files.atomic import write_atomic
@@ -16,31 +16,52 @@ from seedbed.measure.rows import WeightRow
 from seedbed.measure.sink import SinkReport, sink_report
 from seedbed.model import Decoder
 from seedbed.report.page import RunReport, run_page
-from seedbed.train.setup import initial_model
+from seedbed.train.loop import Job
+from seedbed.train.metrics import read_metrics
 
 PAGE = "report.html"
+INITIAL = "initial.json"
 SINK_SEQUENCES = 4
 
 
-def write_page(
-    run_dir: Path, config: Config, store: Store, model: Decoder, metrics: list[dict[str, Any]], sample: str
-) -> Path:
-    """Write ``report.html`` of a run whose trained model is ``model``; returns its path.
+@dataclass(frozen=True)
+class Snapshot:
+    """What is measured of a model at one moment of its run."""
 
-    The weights before training are drawn again from the configuration, which gives the same bits.
-    """
-    before, receipt = initial_model(config)
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants")  # a singular matrix has an infinite condition number
+
+    weights: list[WeightRow]
+    sink: SinkReport | None  # None where nothing is held out
+
+
+_SNAPSHOT = TypeAdapter(Snapshot)
+
+
+def snapshot(model: Decoder, store: Store) -> Snapshot:
+    """Measure the model as it is now: every matrix, and the sinks on the first held-out sequences."""
+    state = ((name, tensor.cpu()) for name, tensor in model.state_dict().items())
+    return Snapshot(weight_rows(state, parameter_facts(model)), _sink(model, store))
+
+
+def write_snapshot(run_dir: Path, before: Snapshot) -> None:
+    """Keep what the model was before its first step, for the page at the end."""
+    write_atomic(run_dir / INITIAL, _SNAPSHOT.dump_json(before, indent=1))
+
+
+def write_page(run_dir: Path, job: Job, store: Store, sample: str) -> Path:
+    """Write ``report.html`` of a run whose trained model is ``job.model``; returns its path."""
+    before, after = _SNAPSHOT.validate_json((run_dir / INITIAL).read_bytes()), snapshot(job.model, store)
     report = RunReport(
         name=str(run_dir),
-        config=config.dump(),
-        metrics=metrics,
-        receipt=receipt,
+        config=job.config.dump(),
+        metrics=read_metrics(run_dir),
+        receipt=job.receipt,
         versions=versions(),
         data=store_summary(store),
-        weights_before=_weights(before),
-        weights_after=_weights(model),
-        sink_before=_sink(before, store),
-        sink_after=_sink(model, store),
+        weights_before=before.weights,
+        weights_after=after.weights,
+        sink_before=before.sink,
+        sink_after=after.sink,
         sample=sample,
     )
     path = run_dir / PAGE
@@ -67,14 +88,10 @@ def store_summary(store: Store) -> dict[str, Any]:
     return summary
 
 
-def _weights(model: Decoder) -> list[WeightRow]:
-    state = ((name, tensor.cpu()) for name, tensor in model.state_dict().items())
-    return weight_rows(state, parameter_facts(model))
-
-
-def _sink(model: Decoder, store: Store) -> SinkReport:
+def _sink(model: Decoder, store: Store) -> SinkReport | None:
     split = store.split("heldout")
+    if len(split) == 0:
+        return None
     batch = split.windows(range(min(SINK_SEQUENCES, len(split))))
     device = next(model.parameters()).device
-    with torch.no_grad():
-        return sink_report(model, batch.ids.to(device), batch.doc_ids.to(device))
+    return sink_report(model, batch.ids.to(device), batch.doc_ids.to(device))

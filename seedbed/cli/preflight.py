@@ -56,21 +56,26 @@ def parse_init(text: str) -> "InitConfig":
 
 def measure(config: "Config", inits: "list[InitConfig]", sequences: int) -> "tuple[list[Arm], Resources]":
     """Measure each initialization on the first held-out sequences of the store, then time a step."""
-    from seedbed.analysis.preflight import estimate_resources, measure_arm
+    from seedbed.analysis.preflight import estimate_resources, measure_arm, memory_parts
     from seedbed.model import Decoder
     from seedbed.train.setup import resolve
 
     config, store = resolve(config)
-    batch = store.split("heldout").windows(list(range(min(sequences, len(store.split("heldout"))))))
+    heldout, training = store.split("heldout"), store.split("train")
+    if len(heldout) == 0:
+        raise InputError(f"data.store={config.data.store} holds nothing out to measure on; prepare it with --heldout")
+    assert config.train.micro_batch_size
+    memory = memory_parts(config, training.seq_len)
+    note(f"preflight: the run will need about {sum(memory.values()) / 2**20:,.0f} MiB, and so does this")
+    batch = heldout.windows(range(min(sequences, len(heldout))))
     model = Decoder(config.model)
     arms = []
     for init in inits:
         note(f"preflight: {init.law} {' '.join(f'{k}={v}' for k, v in init.options.items())}")
         arms.append(measure_arm(model, init, config.run.seed, batch))
     note("preflight: timing a step")
-    assert config.train.micro_batch_size
-    timed = store.split("train").windows([i % len(store.split("train")) for i in range(config.train.micro_batch_size)])
-    return arms, estimate_resources(model, config, timed)
+    timed = training.windows([i % len(training) for i in range(config.train.micro_batch_size)])
+    return arms, estimate_resources(model, config, timed, memory)
 
 
 def arm_tables(arms: "list[Arm]") -> "list[RenderableType]":
@@ -112,14 +117,14 @@ def arm_tables(arms: "list[Arm]") -> "list[RenderableType]":
 
 
 def resource_lines(resources: "Resources") -> "list[RenderableType]":
-    from seedbed.train.progress import clock
+    from seedbed.train.progress import duration
 
     rows = [[part, f"{size / 2**20:,.1f}"] for part, size in resources.memory.items()]
     rows.append(["sum", f"{sum(resources.memory.values()) / 2**20:,.1f}"])
     return [
         table("\nMemory of the run, MiB", ["part", "MiB"], rows),
         f"\n{resources.steps:,} steps of {resources.step_seconds:.3g} s, {resources.tokens:,} tokens: "
-        f"about {clock(resources.seconds)} on this machine, evaluation and checkpoints apart",
+        f"about {duration(resources.seconds)} on this machine, evaluation and checkpoints apart",
     ]
 
 

@@ -1,14 +1,17 @@
 """seedbed quickstart: the main job, from the text that comes with Python to a trained, inspected model."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seedbed.cli.output import Json, Overrides, console, note, print_json
+from seedbed.errors import InputError
 
-VOCAB_SIZE = 4096
-SEQ_LEN = 256
+if TYPE_CHECKING:
+    from seedbed.config import Config
+
+VOCAB_SIZE = 4096  # where the overrides set no model.vocab_size
 RECIPE = Path(__file__).parent.parent / "recipes" / "cpu.yaml"
 
 
@@ -27,7 +30,7 @@ def quickstart(
     from seedbed.cli.preflight import arm_tables, arms_json, measure, parse_init, resource_lines
 
     config = recipe_config(folder, overrides or [])
-    corpus(folder)
+    corpus(folder, config)
     note("\n3/5 preflight: what each initialization does, before training")
     arms, resources = measure(config, [parse_init(text) for text in ("gpt2", "gamma,gamma=0.5", "gamma,gamma=1.0")], 8)
     for part in (*arm_tables(arms), *resource_lines(resources)):
@@ -41,32 +44,43 @@ def quickstart(
         print(run.summary)
 
 
-def recipe_config(folder: Path, overrides: list[str]) -> Any:
-    """recipes/cpu.yaml with its paths inside ``folder``."""
+def recipe_config(folder: Path, overrides: list[str]) -> "Config":
+    """recipes/cpu.yaml with its paths inside ``folder``; refused here, before any work, where its parts do not fit."""
     from seedbed.config import Config
+    from seedbed.optim.schedule import validate
 
-    return Config.load(str(RECIPE), [f"data.store={folder / 'store'}", f"run.dir={folder / 'run'}", *overrides])
+    config = Config.load(str(RECIPE), [f"data.store={folder / 'store'}", f"run.dir={folder / 'run'}", *overrides])
+    validate(config.train.steps, config.optim.schedule)
+    return config
 
 
-def corpus(folder: Path) -> None:
+def corpus(folder: Path, config: "Config") -> None:
     """Stages 1 and 2: documents, tokenizer and store, each kept where it is whole."""
     from seedbed.data.stdlib import stdlib_documents
-    from seedbed.data.store import prepare
+    from seedbed.data.store import Store, prepare
     from seedbed.data.tokenizer import load_tokenizer, train_tokenizer
     from seedbed.files.atomic import folder_damage
 
     tokenizer_dir, store_dir = folder / "tokenizer", folder / "store"
+    vocab_size, seq_len = config.model.vocab_size or VOCAB_SIZE, config.model.max_seq_len
     documents = None
     if folder_damage(tokenizer_dir) is not None:
         note("1/5 tokenizer: byte-level BPE on the prose and source of Python's standard library")
         documents = list(stdlib_documents())
-        train_tokenizer((d.text for d in documents if d.split != "heldout"), VOCAB_SIZE, tokenizer_dir)
+        train_tokenizer((d.text for d in documents if d.split != "heldout"), vocab_size, tokenizer_dir)
     else:
         note(f"1/5 tokenizer: {tokenizer_dir} is there")
     if folder_damage(store_dir) is not None:
         note("2/5 token store: encoding and packing")
-        header = prepare(documents or stdlib_documents(), load_tokenizer(tokenizer_dir), store_dir, SEQ_LEN)
-        for name, part in header["splits"].items():
-            note(f"    {name}: {part['documents']:,} documents, {part['bytes']:,} bytes, {part['tokens']:,} tokens")
+        prepare(documents or stdlib_documents(), load_tokenizer(tokenizer_dir), store_dir, seq_len)
     else:
         note(f"2/5 token store: {store_dir} is there")
+    header = Store(store_dir).header
+    for name, part in header["splits"].items():
+        note(f"    {name}: {part['documents']:,} documents, {part['bytes']:,} bytes, {part['tokens']:,} tokens")
+    for what, there, asked in (
+        ("model.max_seq_len", header["seq_len"], seq_len),
+        ("model.vocab_size", header["vocab_size"], vocab_size),
+    ):
+        if there != asked:
+            raise InputError(f"{store_dir}: was made for {what}={there}, asked is {asked}; choose another --dir")

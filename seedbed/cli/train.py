@@ -11,6 +11,7 @@ from seedbed.cli.output import Json, Overrides, print_json
 def train(
     path: Annotated[str, typer.Argument(metavar="CONFIG", help="YAML or JSON file.")],
     overrides: Overrides = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Remove the run that is there and start over.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model; the same command on an unfinished run resumes it."""
@@ -19,7 +20,7 @@ def train(
     config = Config.load(path, overrides or [])  # before anything heavy is imported
     from seedbed.api import fit
 
-    run = fit(config)
+    run = fit(config, fresh=fresh)
     if as_json:
         print_json(asdict(run.summary))
     else:

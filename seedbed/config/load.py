@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -62,9 +63,9 @@ def load(path: str | Path | None, overrides: list[str] | tuple[str, ...] = ()) -
         if not isinstance(tree, dict):
             raise InputError(f"{path}: a configuration is a mapping of sections (model:, init:, ...), not {tree!r}")
     origin: dict[tuple[str, ...], str] = {}
-    for override in overrides:
-        keys = _apply(tree, override)
-        origin[keys] = f"override '{override}'"
+    # tags first: setting one starts its section afresh, which must not undo another override of this call
+    for override in sorted(overrides, key=lambda override: _keys(override) not in TAGS):
+        origin[_apply(tree, override)] = f"override '{override}'"
     return from_tree(tree, str(path) if path is not None else "configuration", origin)
 
 
@@ -74,7 +75,7 @@ def from_tree(tree: dict[str, Any], where: str, origin: dict[tuple[str, ...], st
         # JSON mode: strict about types, and a list is the only way to write a tuple
         return Config.model_validate_json(json.dumps(tree))
     except ValidationError as error:
-        raise InputError(_explain(error, tree, where, origin or {})) from None
+        raise InputError(_explain(error, where, origin or {})) from None
     except TypeError as error:  # a date or a set, which YAML can hold and JSON cannot
         raise InputError(f"{where}: {error}; write text in quotes") from None
 
@@ -84,12 +85,17 @@ def to_yaml(config: Config) -> str:
     return yaml.safe_dump(config.dump(), sort_keys=False, allow_unicode=True)
 
 
+def _keys(override: str) -> tuple[str, ...]:
+    return tuple(override.partition("=")[0].strip().split("."))
+
+
 def _apply(tree: dict[str, Any], override: str) -> tuple[str, ...]:
-    path, equals, text = override.partition("=")
-    keys = tuple(path.strip().split("."))
+    keys, (_, equals, text) = _keys(override), override.partition("=")
     if not equals or not all(keys):
         raise InputError(f"override '{override}': write section.key=value, for example optim.lr=1e-3")
     value = parse_yaml(text, f"override '{override}'")
+    if isinstance(value, date):
+        raise InputError(f"override '{override}': {'.'.join(keys)}: a date is text only in quotes: \"'{text}'\"")
     node = tree
     for depth, key in enumerate(keys[:-1]):
         node = node.setdefault(key, {})
@@ -101,11 +107,12 @@ def _apply(tree: dict[str, Any], override: str) -> tuple[str, ...]:
     return keys
 
 
-def _explain(error: ValidationError, tree: Any, where: str, origin: dict[tuple[str, ...], str]) -> str:
+def _explain(error: ValidationError, where: str, origin: dict[tuple[str, ...], str]) -> str:
     """One line for the first problem, with the count of the others."""
     problems = error.errors()
     first = problems[0]
-    loc = [str(part) for part in first["loc"] if not _is_branch(part, tree, first["loc"])]
+    places = [[str(part) for part in problem["loc"] if not _is_branch(part, problem["loc"])] for problem in problems]
+    loc = places[0]
     set_here = (origin[key] for key in origin if list(key)[: len(loc)] == loc or loc[: len(key)] == list(key))
     source = next(set_here, where)
     dotted = ".".join(loc)
@@ -127,11 +134,12 @@ def _explain(error: ValidationError, tree: Any, where: str, origin: dict[tuple[s
         message = f"write a whole number of steps (10) or a share of the run (0.02), not {first['input']!r}"
     elif kind not in ("law", "law_option", "missing"):
         message = f"{message[0].lower()}{message[1:]}, not {first['input']!r}"
-    more = f" (and {len(problems) - 1} more)" if len({p["loc"][:-1] for p in problems}) > 1 else ""
+    others = len({tuple(place) for place in places}) - 1
+    more = f" (and {others} more)" if others else ""
     return f"{source}: {dotted + ': ' if dotted else ''}{message}{more}"
 
 
-def _is_branch(part: Any, tree: Any, loc: tuple[Any, ...]) -> bool:
+def _is_branch(part: Any, loc: tuple[Any, ...]) -> bool:
     """Pydantic puts the branch of a union ('wsd', 'constrained-float') into the path; a reader's path has none."""
     index = loc.index(part)
     if index < len(loc) - 1:

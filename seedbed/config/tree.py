@@ -30,6 +30,7 @@ class RunConfig(Section):
 
 class AttentionConfig(Section):
     n_heads: Positive = 4
+    """Query heads."""
     n_kv_heads: Positive | None = None
     """Heads of keys and values; fewer than n_heads is grouped-query attention. Default: n_heads."""
     head_dim: Positive | None = None
@@ -42,6 +43,7 @@ class AttentionConfig(Section):
 
 class FfnConfig(Section):
     kind: Literal["swiglu", "gelu"] = "swiglu"
+    """swiglu: down(silu(gate(x)) * up(x)), three matrices. gelu: down(gelu(up(x))), two."""
     d_ff: Positive | None = None
     """Hidden width. Default: 4*d_model for gelu; 8/3*d_model rounded up to a multiple of 64 for swiglu."""
 
@@ -50,19 +52,27 @@ class ModelConfig(Section):
     vocab_size: Positive | None = None
     """Rows of the embedding table. Default: the vocabulary of data.store."""
     d_model: Positive = 128
+    """Width of the residual stream."""
     n_layers: Positive = 4
+    """Blocks, each attention and a feed-forward network."""
     max_seq_len: Positive = 256
     """Longest sequence; the size of the position table where positions are learned."""
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    """Norm in front of each branch and of the head."""
     norm_eps: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-12
+    """Added to the mean square in every norm; 1e-5 hides a small initialization (S0 section 2.1)."""
     position: Literal["rope", "learned"] = "rope"
+    """rope: rotary angles, made in fp32. learned: a table added to the embedding."""
     rope_theta: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10_000.0
+    """Base of the rotary angles."""
     bias: bool = False
     """Biases on linear maps and shifts on norms."""
     tied: bool = False
     """Output head shares the embedding table."""
     attention: AttentionConfig = AttentionConfig()
+    """Heads, gate, QK-norm."""
     ffn: FfnConfig = FfnConfig()
+    """The feed-forward network."""
 
     @model_validator(mode="after")
     def _resolve(self) -> Self:
@@ -78,6 +88,8 @@ class ModelConfig(Section):
                     "change one or set attention.head_dim"
                 )
             head_dim = self.d_model // attention.n_heads
+        if self.position == "learned" and self.rope_theta != ModelConfig.model_fields["rope_theta"].default:
+            raise ValueError("rope_theta is not read with position=learned; leave it out")
         if self.position == "rope" and head_dim % 2:
             raise ValueError(f"rope needs an even attention.head_dim, not {head_dim}")
         d_ff = ffn.d_ff or (4 * self.d_model if ffn.kind == "gelu" else -(-8 * self.d_model // (3 * 64)) * 64)
@@ -91,8 +103,9 @@ class ModelConfig(Section):
 class InitConfig(BaseModel):
     """A law and its options; the options a law takes are the keyword arguments of its function in seedbed.laws."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, use_attribute_docstrings=True)
     law: str = "gamma"
+    """Name of a law in seedbed.laws.LAWS."""
 
     @model_validator(mode="after")
     def _options(self) -> Self:
@@ -110,27 +123,39 @@ class DataConfig(Section):
     """Folder made by `seedbed data prepare`."""
 
 
+WARMUP = Field(default=0.02, description="Linear warmup: whole numbers count steps, fractions share train.steps.")
+
+
 class ConstantSchedule(Section):
+    """Warmup, then the peak rate to the end."""
+
     kind: Literal["constant"]
-    warmup: Span = 0.02
-    """A whole number counts steps; a fraction is a share of train.steps."""
+    """The schedule's name."""
+    warmup: Span = WARMUP
 
 
 class CosineSchedule(Section):
+    """Warmup, then half a cosine down to `final`."""
+
     kind: Literal["cosine"]
-    warmup: Span = 0.02
+    """The schedule's name."""
+    warmup: Span = WARMUP
     final: Rate = 0.1
     """Rate of the last step, as a share of the peak."""
 
 
 class WsdSchedule(Section):
+    """Warmup, stable, decay: the peak rate until a cooldown to `final` at the end."""
+
     kind: Literal["wsd"] = "wsd"
-    warmup: Span = 0.02
+    """The schedule's name."""
+    warmup: Span = WARMUP
     decay: Span = 0.2
-    """Length of the cooldown at the end of the run."""
+    """Length of the cooldown: whole numbers count steps, fractions share train.steps."""
     shape: Literal["linear", "sqrt"] = "sqrt"
     """Cooldown: linear, or 1 - sqrt(t) (S3 11.8.2.2)."""
     final: Rate = 0.0
+    """Rate of the last step, as a share of the peak."""
 
 
 Schedule = Annotated[ConstantSchedule | CosineSchedule | WsdSchedule, Field(discriminator="kind")]
@@ -138,25 +163,39 @@ Schedule = Annotated[ConstantSchedule | CosineSchedule | WsdSchedule, Field(disc
 
 class MuonConfig(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    """Decay of the momentum that is orthogonalized."""
     nesterov: bool = True
-    ns_steps: Positive = 5
+    """Look one step ahead along the momentum."""
+    ns_steps: Annotated[int, Field(ge=5)] = 5
+    """Newton-Schulz steps; fewer than 5 do not orthogonalize."""
 
 
 class OptimConfig(Section):
     name: Literal["adamw", "muon"] = "muon"
     """muon: Muon on the matrices of the blocks, AdamW on embeddings, head, norms and biases."""
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2e-3
+    """Peak learning rate, of every group."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
+    """Decays of AdamW's first and second moment."""
     eps: Annotated[float, Field(gt=0)] = 1e-8
+    """Added to the root of AdamW's second moment."""
     weight_decay: Rate = 0.1
     """On matrices; never on norms and biases."""
     muon: MuonConfig = MuonConfig()
+    """Options of Muon."""
     schedule: Schedule = WsdSchedule()
+    """The learning rate over the run."""
 
     @field_validator("schedule", mode="before")
     @classmethod
     def _default_kind(cls, value: Any) -> Any:
         return {"kind": "wsd", **value} if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _unread(self) -> Self:
+        if self.name != "muon" and self.muon != MuonConfig():
+            raise ValueError(f"muon's options are not read with name={self.name}; leave them out")
+        return self
 
 
 class TrainConfig(Section):
@@ -171,8 +210,11 @@ class TrainConfig(Section):
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: forward and backward under autocast, weights and optimizer in fp32."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes CUDA where it is; cpu never asks."""
     compile: bool = False
+    """torch.compile the model; pays only on runs of many steps."""
     log_every: Positive = 1
+    """Steps between rows of metrics.jsonl."""
     eval_every: Annotated[int, Field(ge=-1)] = 100
     """Steps between evaluations; 0: only at the end; -1: never."""
     eval_sequences: Positive | None = 64
@@ -184,6 +226,7 @@ class TrainConfig(Section):
     init_from: str | None = None
     """A run or checkpoint whose weights this run starts from (weights only; everything else starts anew)."""
     tensorboard: bool = False
+    """Write the metrics for TensorBoard too (extra: track)."""
 
     @model_validator(mode="after")
     def _resolve(self) -> Self:
@@ -198,12 +241,19 @@ class Config(Section):
     """Everything a run depends on."""
 
     format_version: Literal[1] = FORMAT_VERSION
+    """Version of this format."""
     run: RunConfig = RunConfig()
+    """The run's folder and seed."""
     model: ModelConfig = ModelConfig()
+    """The decoder."""
     init: InitConfig = InitConfig()
+    """How weights are drawn."""
     data: DataConfig = DataConfig()
+    """What is trained on."""
     optim: OptimConfig = OptimConfig()
+    """Optimizer and schedule."""
     train: TrainConfig = TrainConfig()
+    """Length, batches, evaluation, checkpoints."""
 
     @classmethod
     def load(cls, path: str | None = None, overrides: list[str] | tuple[str, ...] = ()) -> "Config":

@@ -1,10 +1,13 @@
 """Held-out loss in nats a token and bits a byte."""
 
+import math
+
 import torch
 from torch import Tensor
 
 from seedbed.data.split import IGNORED, Split
 from seedbed.errors import GuardStop
+from seedbed.measure.evaluating import evaluating
 from seedbed.measure.losses import bits_per_byte
 from seedbed.model import Decoder
 from seedbed.train.objective import token_losses
@@ -17,7 +20,6 @@ def evenly(count: int, wanted: int | None) -> list[int]:
     return [index * count // wanted for index in range(wanted)]
 
 
-@torch.no_grad()
 def evaluate(
     model: Decoder,
     split: Split,
@@ -29,26 +31,25 @@ def evaluate(
     """Loss over a fixed, evenly spread part of ``split``, weighted by tokens.
 
     ``token_bytes`` [V] is the raw byte length of each token, so that bytes are those of the text predicted; the end of
-    a document is predicted too and has none. ``bits_per_byte`` = nats / ln 2 / bytes.
+    a document is predicted too and has none. ``bits_per_byte`` = nats / ln 2 / bytes. Raises GuardStop where there is
+    nothing to predict or the loss is not finite.
     """
     device = next(model.parameters()).device
     indices = evenly(len(split), sequences)
     nats, tokens, n_bytes = 0.0, 0, 0
-    training = model.training
-    model.eval()
-    for start in range(0, len(indices), batch_size):
-        batch = split.windows(indices[start : start + batch_size])
-        ids, targets, doc_ids = (x.to(device) for x in batch)
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            hidden = model(ids, doc_ids, hidden=True)
-            losses = token_losses(hidden, model.head_weight, targets)  # [B, T], 0 where masked
-        nats += losses.double().sum().item()
-        supervised = batch.targets[batch.targets != IGNORED]
-        tokens += supervised.numel()
-        n_bytes += int(token_bytes[supervised].sum())
-    model.train(training)
+    with evaluating(model), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        for start in range(0, len(indices), batch_size):
+            batch = split.windows(indices[start : start + batch_size])
+            ids, targets, doc_ids = (x.to(device) for x in batch)
+            losses = token_losses(model(ids, doc_ids, hidden=True), model.head_weight, targets)  # [B, T], 0 if masked
+            nats += losses.double().sum().item()
+            supervised = batch.targets[batch.targets != IGNORED]
+            tokens += supervised.numel()
+            n_bytes += int(token_bytes[supervised].sum())
     if tokens == 0 or n_bytes == 0:
         raise GuardStop("evaluation: the held-out split has no supervised token; prepare the store with a larger one")
+    if not math.isfinite(nats):
+        raise GuardStop(f"evaluation: the held-out loss is {nats}; the last checkpoint stands")
     return {
         "nats_per_token": nats / tokens,
         "bits_per_byte": bits_per_byte(nats, n_bytes),

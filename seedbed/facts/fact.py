@@ -10,6 +10,7 @@ MATRIX_ROLES = (
 # `norm` is a norm's gain and `norm.bias` its shift; `bias` belongs to a linear map.
 VECTOR_ROLES = ("norm", "norm.bias", "bias")
 ROLES = MATRIX_ROLES + VECTOR_ROLES
+EMBEDDING_ROLES = ("embed", "pos")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Initialization, optimizer groups and analysis all read this table and nothing else about a model.
 """
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -96,10 +97,10 @@ def _fact(
         return _fused(name, path, blocks, shape, place)
     if told is None and isinstance(owner, nn.Linear | nn.Embedding) and attribute == "weight":
         told = role_of(path) or ("linear" if isinstance(owner, nn.Linear) else "embed")
-    if told is None or len(shape) != 2:
+    if told is None or not shape:
         return None
     return ParameterFact(
-        name, told, shape, d_in=shape[1], d_out=shape[0], writes_residual=told in WRITES_RESIDUAL, **place
+        name, told, shape, d_in=math.prod(shape[1:]), d_out=shape[0], writes_residual=told in WRITES_RESIDUAL, **place
     )
 
 

@@ -29,6 +29,13 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def _make_parent(path: Path) -> None:
+    """Make the folder that ``path`` stands in, and its name safe on the disk."""
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sync(path.parent.parent)
+
+
 def _aside(path: Path) -> Path:
     """Where this process builds what will stand at ``path``."""
     return path.with_name(f"{_ASIDE}{os.getpid()}-{path.name}")
@@ -62,10 +69,16 @@ def _clear_leftovers(path: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
+def clear_leftovers(folder: Path) -> None:
+    """Remove everything that writers left unfinished in ``folder``; the caller holds the folder's lock."""
+    for leftover in folder.glob(f"{_ASIDE}*"):
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+
+
 def write_atomic(path: str | Path, content: str | bytes) -> None:
     """Replace the file at ``path`` by ``content``; a crash leaves the old file or the new one, never a mix."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_parent(path)
     _clear_leftovers(path)
     aside = _aside(path)
     try:
@@ -92,7 +105,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     died are removed.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_parent(path)
     _clear_leftovers(path)
     if path.exists() and not path.is_dir():
         raise InputError(f"{path}: is a file; name a folder, or move the file away")

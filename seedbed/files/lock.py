@@ -13,9 +13,11 @@ from seedbed.errors import InputError
 def folder_lock(path: str | Path) -> Iterator[None]:
     """Hold the folder ``path`` for this process; the system lets go of it even when the process is killed.
 
-    Raises InputError, naming the holder's process id, when another process holds it.
+    Raises InputError, naming the holder's process id, when another process holds it. A folder that this call made and
+    that is still empty when the block ends is removed again.
     """
     path = Path(path)
+    fresh = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -32,4 +34,9 @@ def folder_lock(path: str | Path) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            if fresh and [entry.name for entry in path.iterdir()] == [".lock"]:
+                (path / ".lock").unlink()
+                path.rmdir()

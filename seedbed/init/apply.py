@@ -31,7 +31,7 @@ class ReceiptRow:
 
 
 @dataclass(frozen=True)
-class Receipt:
+class InitReport:
     """What an initialization did, and what it takes to do it again: the plan and the seed."""
 
     seed: int
@@ -73,7 +73,7 @@ def draw(shape: tuple[int, ...], law: Distribution, seed: int, name: str) -> Ten
     return tensor.uniform_(-bound, bound, generator=generator)
 
 
-def apply_plan(module: nn.Module, plan: Plan, seed: int) -> Receipt:
+def apply_plan(module: nn.Module, plan: Plan, seed: int) -> InitReport:
     """Draw every row of the plan into the module's parameters, in place.
 
     Raises InputError, before anything is drawn, when the plan does not cover each parameter of the module exactly, or
@@ -88,12 +88,12 @@ def apply_plan(module: nn.Module, plan: Plan, seed: int) -> Receipt:
             target = parameters[row.parameter]
             (target if row.rows is None else target[slice(*row.rows)]).copy_(values)
             receipt.append(_receipt_row(row, values))
-    return Receipt(seed, plan, tuple(receipt))
+    return InitReport(seed, plan, tuple(receipt))
 
 
 def initialize_(
     module: nn.Module, law: str = "gamma", seed: int = 0, roles: Mapping[str, str] | None = None, **options: Any
-) -> Receipt:
+) -> InitReport:
     """Initialize any module in place by a law: ``initialize_(model, "gamma", gamma=1.0)``; see seedbed.laws.
 
     Raises InputError, leaving the module untouched, on an unknown law or option and on parameters that no rule covers

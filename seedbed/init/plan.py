@@ -58,7 +58,13 @@ def make_plan(facts: Iterable[ParameterFact], init: InitConfig) -> Plan:
     rows = []
     for fact in facts:
         for part in fact.parts():
-            law = distribution(part, init.law, init.options)
+            try:
+                law = distribution(part, init.law, init.options)
+            except ArithmeticError as error:
+                raise InputError(
+                    f"init: law '{init.law}' has no scale for {part.name} (d_in {part.d_in}, {part.n_layers} layers): "
+                    f"{error}; change its options or the law"
+                ) from None
             if law.kind != "constant" and not (math.isfinite(law.std) and law.std > 0):
                 raise InputError(f"init: law '{init.law}' gives std {law.std} for {part.name}; change its options")
             rows.append(PlanRow(part.name, part.role, part.shape, part.d_in, law, fact.name, part.rows, part.tied))

@@ -1,7 +1,6 @@
 """Losses in comparable units. Sums go in, never means, so that no batch weighs more than its tokens."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -18,19 +17,10 @@ def bits_per_byte(nats: float, n_bytes: int) -> float:
     return nats / (n_bytes * math.log(2))
 
 
-def nats_per_token(sums: Iterable[tuple[float, int]]) -> float:
-    """Token-weighted mean loss of batches given as (summed nats, tokens); a batch without tokens adds nothing."""
-    pairs = list(sums)
-    tokens = sum(count for _, count in pairs)
-    if tokens <= 0:
-        raise ValueError("mean loss of zero tokens")
-    return math.fsum(nats for nats, count in pairs if count) / tokens
-
-
-def perplexity(nats: float, tokens: int) -> float:
-    """``exp`` of the mean loss a token; infinite where that overflows."""
+def perplexity(nats_per_token: float) -> float:
+    """``exp`` of the mean loss a token; infinite where that overflows. It depends on the tokenizer."""
     try:
-        return math.exp(nats_per_token([(nats, tokens)]))
+        return math.exp(nats_per_token)
     except OverflowError:
         return math.inf
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from seedbed.measure.evaluating import evaluating
+from seedbed.model.attention import document_mask, document_starts
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,8 @@ def first_positions(doc_ids: Tensor) -> tuple[Tensor, Tensor]:
 
     A document is a run of equal ids. Raises ValueError when no document has a second token.
     """
-    begins = torch.ones_like(doc_ids, dtype=torch.bool)
-    begins[:, 1:] = doc_ids[:, 1:] != doc_ids[:, :-1]
+    first = document_starts(doc_ids)
     index = torch.arange(doc_ids.shape[1], device=doc_ids.device)  # [T]
-    first = (index * begins).cummax(dim=1).values
     queries = (index > first) & (doc_ids >= 0)
     if not queries.any():
         raise ValueError("sink score without a query: no document has a second token")
@@ -67,8 +66,7 @@ def uniform_score(doc_ids: Tensor) -> float:
 def attention_weights(q: Tensor, k: Tensor, doc_ids: Tensor) -> Tensor:
     """softmax(q kᵀ/√K) inside documents, causal: q, k [T, K] of one row and head, doc_ids [T] -> [T, T], fp32."""
     scores = q.float() @ k.float().T / math.sqrt(q.shape[-1])
-    visible = (doc_ids[:, None] == doc_ids[None]).tril()
-    return scores.masked_fill(~visible, -math.inf).softmax(-1)
+    return scores.masked_fill(~document_mask(doc_ids[None])[0, 0], -math.inf).softmax(-1)
 
 
 def sink_report(model: nn.Module, ids: Tensor, doc_ids: Tensor | None = None) -> SinkReport:

@@ -48,6 +48,14 @@ def segments(doc_ids: Tensor) -> list[Segment] | None:
     return [Segment(torch.tensor(rows, device=doc_ids.device), *span) for span, rows in spans.items()]
 
 
+def document_starts(doc_ids: Tensor) -> Tensor:
+    """[B, T]: the position at which each token's run of equal id in doc_ids [B, T] begins."""
+    begins = torch.ones_like(doc_ids, dtype=torch.bool)
+    begins[:, 1:] = doc_ids[:, 1:] != doc_ids[:, :-1]
+    index = torch.arange(doc_ids.shape[1], device=doc_ids.device)
+    return (index * begins).cummax(dim=1).values
+
+
 def document_mask(doc_ids: Tensor) -> Tensor:
     """Bool [B, 1, T, T]: query t sees key s when s <= t and both have one document id."""
     same = doc_ids[:, :, None] == doc_ids[:, None, :]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seedbed.model.attention import Attend, Attention, Visible, attend, document_mask, segments
+from seedbed.model.attention import Attend, Attention, Visible, attend, document_mask, document_starts, segments
 from seedbed.model.norm import Embedding, FusedLinear, Linear, gelu, make_norm
 from seedbed.model.passes import SwiGLUGated
 from seedbed.model.rope import rotations
@@ -115,8 +115,6 @@ class Decoder(nn.Module):
             return index, keys <= index[0, :, None] if start else None
         if start:
             raise ValueError("doc_ids with a filled cache are not supported: cache one document a row")
-        begins = torch.ones_like(doc_ids, dtype=torch.bool)
-        begins[:, 1:] = doc_ids[:, 1:] != doc_ids[:, :-1]
-        positions = index - (index * begins).cummax(dim=1).values  # [B, T]
+        positions = index - document_starts(doc_ids)  # [B, T]
         sliced = ids.device.type == "cpu" and not torch.compiler.is_compiling()
         return positions, segments(doc_ids) if sliced else document_mask(doc_ids)

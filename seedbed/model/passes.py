@@ -1,7 +1,7 @@
 """Three maps with derivatives by hand: fewer passes over memory than autograd's own, which is what they cost on a CPU.
 
-``benchmarks/model_passes.py`` measures each against the plain form, which the tests compare them with. All compute in
-fp32 or better and return the type of their input; none can be differentiated twice.
+``benchmarks/model_passes.py`` measures each against the plain form, which the tests compare them with. All return the
+type of their input, norm and rotation compute in fp32 or better; none can be differentiated twice.
 """
 
 from typing import Any

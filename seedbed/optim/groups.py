@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from seedbed.config.tree import OptimConfig
 from seedbed.errors import InputError
-from seedbed.facts.fact import ParameterFact
+from seedbed.facts.fact import EMBEDDING_ROLES, ParameterFact
 from seedbed.facts.table import canonical
 from seedbed.optim.muon import Muon
 
@@ -21,7 +21,7 @@ def group_of(fact: ParameterFact) -> str:
     """The group of a parameter. Only block matrices may go to Muon: a tied head is an embedding and never does."""
     if not fact.is_matrix:
         return "norms and biases"
-    if fact.role in ("embed", "pos"):
+    if fact.role in EMBEDDING_ROLES:
         return "embeddings"
     if fact.role == "head":
         return "head"

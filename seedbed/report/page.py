@@ -1,5 +1,6 @@
 """The page of a run: one HTML file that needs no network and says what was run, on what, and how it came out."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +10,12 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from seedbed.facts.fact import ROLES
+from seedbed.facts.fact import EMBEDDING_ROLES, ROLES
 from seedbed.measure.rows import WeightRow, component_table
 from seedbed.measure.sink import SinkReport
 from seedbed.report import figures
 from seedbed.report.style import figure_svg
+from seedbed.train.progress import duration
 
 EMBEDDINGS = ("embed", "pos", "head")
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -97,13 +99,10 @@ def parameter_counts(receipt_rows: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Parameters in all, and without the embeddings (token and position tables and an untied head)."""
     sizes = []
     for row in receipt_rows:
-        size = 1
-        for extent in row["shape"]:
-            size *= extent
-        sizes.append((row["role"], size))
+        sizes.append((row["role"], math.prod(row["shape"])))
     return {
         "total": sum(size for _, size in sizes),
-        "without_embeddings": sum(size for role, size in sizes if role not in EMBEDDINGS),
+        "without_embeddings": sum(size for role, size in sizes if role not in (*EMBEDDING_ROLES, "head")),
     }
 
 
@@ -147,13 +146,3 @@ def number(value: float | None, digits: int = 3) -> str:
 def count(value: float) -> str:
     """A whole number in full, with separators."""
     return f"{value:,.0f}"
-
-
-def duration(seconds: float) -> str:
-    """``42 s``, ``5 min 03 s`` or ``2 h 07 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -25,11 +25,14 @@ def generate(
     temperature: float = 1.0,
     top_k: int | None = None,
     seed: int = 0,
+    n_tokens: int | None = None,
 ) -> Tensor:
     """Continue prompt [B, T] (int64) by up to ``max_new_tokens``; returns [B, T + n].
 
     Stops when every row has produced ``eos_id`` (rows that end earlier are filled up with it), or when the model's
-    longest sequence is reached. Raises ValueError on an empty prompt or one that leaves no room.
+    longest sequence is reached. Only the first ``n_tokens`` ids are drawn: a vocabulary may be padded.
+
+    Raises ValueError on an empty prompt or one that leaves no room.
     """
     room = model.config.max_seq_len - prompt.shape[1]
     if prompt.shape[1] == 0 or room < 1:
@@ -40,7 +43,8 @@ def generate(
     ids, fresh = prompt, prompt
     ended = torch.zeros(prompt.shape[0], dtype=torch.bool, device=prompt.device)
     for _ in range(min(max_new_tokens, room)):
-        chosen = sample(model(fresh, cache=cache)[:, -1], temperature, top_k, generator)
+        last = model(fresh, cache=cache, hidden=True)[:, -1]  # [B, D]
+        chosen = sample(last @ model.head_weight[:n_tokens].T, temperature, top_k, generator)
         if eos_id is not None:
             chosen = torch.where(ended, eos_id, chosen)
             ended |= chosen == eos_id

@@ -3,7 +3,7 @@
 ========================  ================================================================================
 ``model.safetensors``     weights under canonical names, a tied tensor once
 ``optimizer.safetensors`` optimizer state, ``<canonical name>.<key>``
-``state.json``            format_version, completed steps, tokens, seconds, finite, position of the loader,
+``state.json``            format_version, completed steps, tokens, seconds, position of the loader,
                           state of the random generators
 ``config.yaml``           the configuration, ``receipt.json`` how the weights were drawn, ``tokenizer/``
 ``commit.json``           names, sizes and hashes of the other files; written last
@@ -17,7 +17,6 @@ import errno
 import json
 import re
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +27,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seedbed.config.load import to_yaml
-from seedbed.errors import InputError
+from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import canonical
-from seedbed.files.atomic import atomic_folder, folder_damage
+from seedbed.files.atomic import atomic_folder, clear_leftovers, folder_damage
 from seedbed.train.run import CONFIG
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ class Checkpoint:
     step: int  # completed optimizer steps
     tokens: int
     seconds: float
-    finite: bool  # of all weights and optimizer state
     loader: dict[str, Any]
     rng: dict[str, Any]
     receipt: dict[str, Any]
@@ -59,10 +57,14 @@ class Checkpoint:
 def save_checkpoint(job: "Job") -> Path:
     """Write ``job`` as it is after its completed steps; returns the checkpoint's folder.
 
-    Raises InputError, naming the need and the room, when the disk is too small; nothing is then left behind.
+    Raises GuardStop where a weight or the optimizer's state is not finite, so that every checkpoint is one to go on
+    from; and InputError, naming the need and the room, when the disk is too small. Nothing is then left behind.
     """
     path = job.run_dir / "checkpoints" / f"step_{job.step:08d}"
     weights, optimizer = _weights(job.model), job.optimizers.state_dict()
+    for name, tensor in (*weights.items(), *optimizer.items()):
+        if not torch.isfinite(tensor).all():
+            raise GuardStop(f"step {job.step}: {name} is not finite; nothing was saved, the last checkpoint stands")
     tensors = [*weights.values(), *optimizer.values()]
     need = _SMALL_FILES + sum(tensor.nbytes for tensor in tensors)
     need += sum(file.stat().st_size for file in job.tokenizer_dir.rglob("*"))
@@ -73,7 +75,6 @@ def save_checkpoint(job: "Job") -> Path:
         "step": job.step,
         "tokens": job.tokens,
         "seconds": job.seconds,
-        "finite": _all_finite(tensors),
         "loader": job.loader.state(),
         "rng": rng_state(),
     }
@@ -94,42 +95,48 @@ def save_checkpoint(job: "Job") -> Path:
     return path
 
 
-def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a checkpoint's folder. Raises InputError when it is damaged or of a format this release does not read."""
-    path = Path(path)
+def check_whole(path: Path) -> None:
+    """Raise InputError where the checkpoint's folder ``path`` is damaged."""
     damage = folder_damage(path)
     if damage is not None:
         raise InputError(f"{path}: {damage}; give another checkpoint, or the run to take its newest whole one")
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint's folder, found whole before. Raises InputError on a format that this release does not read."""
     state = _read_state(path)
     return Checkpoint(
         path=path,
-        **{key: state[key] for key in ("step", "tokens", "seconds", "finite", "loader", "rng")},
+        **{key: state[key] for key in ("step", "tokens", "seconds", "loader", "rng")},
         receipt=json.loads((path / "receipt.json").read_text(encoding="utf-8")),
         optimizer=load_file(path / "optimizer.safetensors"),
     )
 
 
 def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:
-    """The newest whole and finite checkpoint of a run, or None; and a line for each newer one that was passed over.
+    """The newest whole checkpoint of a run, or None; and a line for each newer one that was passed over.
 
     Raises InputError on a whole checkpoint of a format that this release does not read: going back would lose it.
     """
     notes = []
     for path in _checkpoints(run_dir):
-        problem = _problem(path)
-        if problem is None:
+        damage = folder_damage(path)
+        if damage is None:
+            _read_state(path)
             return path, notes
-        notes.append(f"{path}: passed over: {problem}")
+        notes.append(f"{path}: passed over: {damage}")
     return None, notes
 
 
-def prune(run_dir: str | Path, keep: int) -> list[Path]:
-    """Remove all but the newest ``keep`` checkpoints and the newest whole and finite one; returns what was removed."""
+def prune(run_dir: str | Path, keep: int, newest: Path) -> list[Path]:
+    """Remove what saves that were killed left behind, and all but ``keep`` checkpoints; returns those removed.
+
+    ``newest`` is the one just written, so it is whole and finite. Later ones, which a resumption passed over as
+    damaged, neither count nor go.
+    """
+    clear_leftovers(newest.parent)
     paths = _checkpoints(run_dir)
-    old = paths[keep:]
-    if old and all(_problem(path) for path in paths[:keep]):
-        spared = next((path for path in old if _problem(path) is None), None)
-        old = [path for path in old if path != spared]
+    old = paths[paths.index(newest) + keep :]
     for path in old:
         shutil.rmtree(path)
     return old
@@ -165,14 +172,6 @@ def _checkpoints(run_dir: str | Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.removeprefix("step_")), reverse=True)
 
 
-def _problem(path: Path) -> str | None:
-    """Why a run cannot go on from the checkpoint, or None."""
-    damage = folder_damage(path)
-    if damage is None and not _read_state(path)["finite"]:
-        return "it holds values that are not finite"
-    return damage
-
-
 def _read_state(path: Path) -> dict[str, Any]:
     file = path / "state.json"
     state = json.loads(file.read_text(encoding="utf-8"))
@@ -181,10 +180,6 @@ def _read_state(path: Path) -> dict[str, Any]:
         readable = " and ".join(map(str, READABLE))
         raise InputError(f"{file}: format_version {version}, this release reads {readable}; use the one that wrote it")
     return state
-
-
-def _all_finite(tensors: Iterable[Tensor]) -> bool:
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
 def _is_disk_full(error: OSError | SafetensorError) -> bool:

@@ -114,13 +114,10 @@ def train_step(job: Job, forward: Callable[..., torch.Tensor]) -> dict[str, Any]
 
 
 def save(job: Job, metrics: Metrics) -> Path:
-    """Write a checkpoint of the job and remove the oldest ones; a model that is not finite is not saved."""
-    bad = [name for name, tensor in job.model.state_dict().items() if not torch.isfinite(tensor).all()]
-    if bad:
-        raise GuardStop(f"step {job.step}: {bad[0]} is not finite, nothing saved; the last checkpoint stands")
+    """Write a checkpoint of the job and remove the oldest ones; raises as save_checkpoint does."""
     metrics.sync()
     path = save_checkpoint(job)
-    prune(job.run_dir, job.config.train.keep_checkpoints)
+    prune(job.run_dir, job.config.train.keep_checkpoints, path)
     return path
 
 

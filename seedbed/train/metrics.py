@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Metrics:
         self._trackers = trackers
 
     def write(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row) + "\n")
+        self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
         for tracker in self._trackers:
             tracker(row)
@@ -49,13 +50,17 @@ class Metrics:
         self._file.close()
 
 
-def tensorboard(run_dir: str | Path) -> Tracker:
-    """A tracker that writes scalars to ``RUN/tensorboard``. Raises InputError where TensorBoard is not installed."""
+@contextmanager
+def tensorboard(run_dir: str | Path, step: int) -> Iterator[Tracker]:
+    """A tracker that writes scalars to ``RUN/tensorboard``, where rows after ``step`` are taken back.
+
+    Raises InputError where TensorBoard is not installed.
+    """
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError("train.tensorboard: TensorBoard is not installed; pip install 'seedbed[track]'") from None
-    writer = SummaryWriter(str(Path(run_dir) / "tensorboard"))
+    writer = SummaryWriter(str(Path(run_dir) / "tensorboard"), purge_step=step + 1)
 
     def track(row: dict[str, Any]) -> None:
         for key, value in row.items():
@@ -63,4 +68,5 @@ def tensorboard(run_dir: str | Path) -> Tracker:
                 writer.add_scalar(f"{row['kind']}/{key}", value, row["step"])
         writer.flush()
 
-    return track
+    with closing(writer):
+        yield track

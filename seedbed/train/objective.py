@@ -17,6 +17,11 @@ CHUNK_LOGITS = {"cpu": 2**22, "cuda": 2**25}
 LEAST_TOKENS = 128
 
 
+def chunk_size(device: str, vocab: int) -> int:
+    """Tokens of a chunk on a kind of device: "cpu" or "cuda"."""
+    return max(LEAST_TOKENS, CHUNK_LOGITS.get(device, CHUNK_LOGITS["cpu"]) // vocab)
+
+
 def chunked_cross_entropy(
     hidden: Tensor, head_weight: Tensor, targets: Tensor, scale: float = 1.0, chunk_tokens: int | None = None
 ) -> Tensor:
@@ -70,7 +75,7 @@ def _sweep(
     device, vocab = hidden.device.type, weight.shape[0]
     exact = torch.promote_types(hidden.dtype, torch.float32)
     kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    chunk = chunk_tokens or max(LEAST_TOKENS, CHUNK_LOGITS.get(device, 2**22) // vocab)
+    chunk = chunk_tokens or chunk_size(device, vocab)
     losses = hidden.new_zeros(len(targets), dtype=exact)
     grad_hidden = torch.zeros_like(hidden) if wanted[0] else None
     grad_weight = torch.zeros_like(weight, dtype=exact) if wanted[1] else None

@@ -14,10 +14,14 @@ Report = Callable[[int, float, float], None]
 """Called with (completed steps, loss, tokens a second)."""
 
 
-def clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+def duration(seconds: float) -> str:
+    """``42 s``, ``5 min 03 s`` or ``2 h 07 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 @contextmanager
@@ -28,7 +32,7 @@ def training_progress(steps: int, start: int) -> Iterator[Report]:
     def line(done: int, loss: float, rate: float) -> str:
         spent = time.perf_counter() - began
         eta = spent / max(done - start, 1) * (steps - done)
-        return f"loss {loss:.4f} · {rate:,.0f} tokens/s · ETA {clock(eta)}"
+        return f"loss {loss:.4f} · {rate:,.0f} tokens/s · ETA {duration(eta)}"
 
     if sys.stderr.isatty():
         columns = (TextColumn("train {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"))

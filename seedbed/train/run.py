@@ -1,10 +1,12 @@
 """The folder of a run: what it was started with, and whether it may go on."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from seedbed.config import Config
 from seedbed.config.load import from_tree, parse_yaml, to_yaml
+from seedbed.config.tree import FORMAT_VERSION
 from seedbed.errors import InputError
 from seedbed.files.atomic import write_atomic
 
@@ -30,8 +32,10 @@ def read_config(folder: str | Path) -> Config:
         raise InputError(f"{folder}: not a run or checkpoint ({CONFIG} is missing)")
     tree = parse_yaml(path.read_text(encoding="utf-8"), str(path))
     version = tree.get("format_version") if isinstance(tree, dict) else None
-    if version != 1:
-        raise InputError(f"{path}: format_version {version}, this release reads 1; use the release that wrote it")
+    if version != FORMAT_VERSION:
+        raise InputError(
+            f"{path}: format_version {version}, this release reads {FORMAT_VERSION}; use the one that wrote it"
+        )
     return from_tree(tree, str(path))
 
 
@@ -57,13 +61,18 @@ def folder_conflict(run_dir: Path, config: Config) -> None:
     if changed:
         difference = ", ".join(f"{key} is {before.get(key)!r} there, {after.get(key)!r} here" for key in changed[:4])
         more = f" (and {len(changed) - 4} more)" if len(changed) > 4 else ""
-        raise InputError(f"run.dir={run_dir}: holds another run: {difference}{more}; choose another run.dir")
+        raise InputError(
+            f"run.dir={run_dir}: holds another run: {difference}{more}; choose another run.dir, or start over with "
+            "--fresh"
+        )
 
 
-def claim(run_dir: Path, config: Config) -> None:
-    """Make ``run_dir``, which this process holds, the run of ``config``; raises as folder_conflict does."""
-    folder_conflict(run_dir, config)
-    write_config(run_dir, config)
+def clear(run_dir: Path) -> None:
+    """Remove the run in ``run_dir``, which this process holds; a folder that is no run is left to folder_conflict."""
+    if (run_dir / CONFIG).exists():
+        for entry in run_dir.iterdir():
+            if entry.name != ".lock":
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

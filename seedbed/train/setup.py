@@ -1,5 +1,6 @@
 """From a configuration to a job that can be trained: drawn anew, or as the newest whole checkpoint left it."""
 
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from seedbed.init.apply import ReceiptRow, drawn_parts
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
 from seedbed.optim.schedule import validate
-from seedbed.train.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, restore_rng
+from seedbed.train.checkpoint import Checkpoint, check_whole, newest_checkpoint, read_checkpoint, restore_rng
 from seedbed.train.loop import Job
 from seedbed.train.run import read_config
 
@@ -45,6 +46,12 @@ def resolve(config: Config) -> tuple[Config, Store]:
             f"model.max_seq_len={config.model.max_seq_len} is shorter than the bins of {config.data.store}, "
             f"{seq_len} tokens; raise it, or prepare the store with --seq-len {config.model.max_seq_len}"
         )
+    if len(store.split("heldout")) == 0 and config.train.eval_every != -1:
+        raise InputError(
+            f"data.store={config.data.store} holds nothing out; prepare it with --heldout above 0, "
+            "or set train.eval_every=-1 to train without evaluating"
+        )
+    pick_device(config.train.device)
     validate(config.train.steps, config.optim.schedule)
     return config, store
 
@@ -64,7 +71,8 @@ def initial_model(config: Config) -> tuple[Decoder, dict[str, Any]]:
     """The model of ``config`` before its first step, on the CPU, and the receipt of how its weights came about."""
     model = Decoder(config.model)
     if config.train.init_from is not None:
-        path = load_weights(model, config.train.init_from)
+        path = checkpoint_of(config.train.init_from)
+        load_weights(model, path)
         return model, loaded_receipt(model, path)
     plan = make_plan(parameter_facts(model), config.init)
     return model, apply_plan(model, plan, config.run.seed).dump()
@@ -79,12 +87,11 @@ def loaded_receipt(model: Decoder, path: Path) -> dict[str, Any]:
     return {"format_version": 1, "init_from": str(path), "rows": [asdict(row) for row in rows]}
 
 
-def load_weights(model: nn.Module, path: str | Path) -> Path:
-    """Load the weights of a run (its newest whole checkpoint) or of a checkpoint; returns the checkpoint's folder.
+def load_weights(model: nn.Module, folder: Path) -> None:
+    """Load the weights of the checkpoint in ``folder``, found whole before.
 
     Raises InputError naming the tensors that are missing, unknown or of another shape; the model is then untouched.
     """
-    folder = checkpoint_of(path)
     state, own = load_file(folder / "model.safetensors"), model.state_dict()
     problems = [f"{name} is missing" for name in own if name not in state]
     problems += [f"{name} has no place in the model" for name in state if name not in own]
@@ -97,18 +104,23 @@ def load_weights(model: nn.Module, path: str | Path) -> Path:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise InputError(f"{folder}: {'; '.join(problems[:3])}{more}; the model section must be that of the checkpoint")
     model.load_state_dict(state)
-    return folder
 
 
 def checkpoint_of(path: str | Path) -> Path:
-    """The checkpoint folder that ``path``, a run or a checkpoint, stands for. Raises InputError when there is none."""
+    """The whole checkpoint's folder that ``path``, a run or a checkpoint, stands for; warns of newer, damaged ones.
+
+    Raises InputError when there is none.
+    """
     path = Path(path)
-    if (path / "model.safetensors").is_file():
+    if (path / "commit.json").is_file():
+        check_whole(path)
         return path
     read_config(path)  # says so where it is no run at all
-    newest, _ = newest_checkpoint(path)
+    newest, notes = newest_checkpoint(path)
     if newest is None:
-        raise InputError(f"{path}: has no whole checkpoint yet; train it first")
+        raise InputError("; ".join(notes) or f"{path}: has no checkpoint yet; train it first")
+    for line in notes:
+        warnings.warn(line, stacklevel=2)
     return newest
 
 
@@ -116,6 +128,8 @@ def start(config: Config, run_dir: Path, store: Store) -> tuple[Job, list[str]]:
     """The job of a run, fresh or resumed, and what a person should know about how it was resumed."""
     device = pick_device(config.train.device)
     newest, notes = newest_checkpoint(run_dir)
+    if newest is None and notes:
+        raise InputError(f"{'; '.join(notes)}; put one back, or start over with --fresh")
     checkpoint = read_checkpoint(newest) if newest is not None else None
     if checkpoint is None:
         model, receipt = initial_model(config)

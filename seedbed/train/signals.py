@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from seedbed.errors import SignalStop
+
 
 class StopRequest:
     """``signum`` is None until SIGINT or SIGTERM arrives."""
@@ -22,7 +24,7 @@ def catch_signals() -> Iterator[StopRequest]:
 
     def note(signum: int, _frame: FrameType | None) -> None:
         if request.signum is not None:
-            raise KeyboardInterrupt
+            raise SignalStop(signum, "stopped at once by a second signal; the last checkpoint stands")
         request.signum = signum
 
     try:

@@ -1,5 +1,6 @@
 """What a preflight says before training, against what then is."""
 
+import itertools
 import math
 
 import pytest
@@ -102,20 +103,25 @@ def test_optimizer_memory_is_what_the_optimizer_holds(optimizer):
     c = config(*GATED, f"optim.name={optimizer}")
     model = Decoder(c.model)
     initialize_(model)
-    facts = parameter_facts(model)
-    held = sum(tensor.nbytes for tensor in build_optimizers(model, facts, c.optim).state_dict().values())
-    parts = memory_parts(facts, c, 64)
+    optimizers = build_optimizers(model, parameter_facts(model), c.optim)
+    held = sum(tensor.nbytes for tensor in optimizers.state_dict().values())
+    parts = memory_parts(c, 64)
     assert parts["optimizer state"] == pytest.approx(held, rel=1e-3)  # but for AdamW's step counts
     assert parts["weights"] == sum(p.nbytes for p in model.parameters())
 
 
-def test_time_counts_every_pass_of_a_step():
+def test_the_chunk_of_logits_is_that_of_the_loss():
+    """At V = 100,000 a chunk has 128 tokens, not the 41 that its usual size would give."""
+    assert memory_parts(config("model.vocab_size=100_000"), 64)["logits of a chunk"] == 2 * 4 * 128 * 100_000
+
+
+def test_time_counts_every_pass_of_a_step(monkeypatch):
+    """With a clock that ticks once a reading, forward and backward take one tick, and so does the update."""
+    ticks = itertools.count()
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
     model = Decoder(config().model)
     initialize_(model)
-    one = estimate_resources(model, config("train.steps=10"), batch())
-    many = estimate_resources(
-        model, config("train.steps=10", "train.batch_size=400", "train.micro_batch_size=4"), batch()
-    )
-    assert one.tokens * 100 == many.tokens == 10 * 400 * 64
-    assert many.step_seconds > 5 * one.step_seconds
-    assert one.seconds == 10 * one.step_seconds
+    c = config("train.steps=10", "train.batch_size=400", "train.micro_batch_size=4")
+    resources = estimate_resources(model, c, batch(), {})
+    assert resources.step_seconds == 100 * 1 + 1
+    assert (resources.seconds, resources.tokens) == (10 * 101, 10 * 400 * 64)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from seedbed.measure.losses import bits_per_byte, logit_stats, nats_per_token, perplexity
+from seedbed.measure.losses import bits_per_byte, logit_stats, perplexity
 
 
 def test_bits_per_byte_counts_raw_bytes():
@@ -17,16 +17,9 @@ def test_bits_per_byte_counts_raw_bytes():
         bits_per_byte(1.0, 0)
 
 
-def test_mean_is_token_weighted_over_ragged_batches():
-    # 10 tokens at 1 nat and 1 token at 12 nats: 2, not the mean of means 6.5; an empty batch changes nothing
-    assert nats_per_token([(10.0, 10), (12.0, 1), (0.0, 0)]) == pytest.approx(2)
-    with pytest.raises(ValueError, match="zero tokens"):
-        nats_per_token([(0.0, 0)])
-
-
 def test_perplexity():
-    assert perplexity(3 * math.log(50), 3) == pytest.approx(50)
-    assert perplexity(1e6, 1) == math.inf
+    assert perplexity(math.log(50)) == pytest.approx(50)
+    assert perplexity(1e6) == math.inf
 
 
 def test_logit_stats_of_zero_logits():

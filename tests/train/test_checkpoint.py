@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 from torch import nn
 
 from seedbed.config import Config
-from seedbed.errors import InputError
+from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import parameter_facts
 from seedbed.init import initialize_
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
 from seedbed.train import checkpoint
-from seedbed.train.checkpoint import newest_checkpoint, prune, read_checkpoint, save_checkpoint
+from seedbed.train.checkpoint import check_whole, newest_checkpoint, prune, read_checkpoint, save_checkpoint
 from seedbed.train.loop import Job
 from seedbed.train.run import read_config
 
@@ -79,7 +79,7 @@ def test_what_is_saved_is_read_back(job):
     assert path == job.run_dir / "checkpoints" / "step_00000007"
     assert sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file()) == FILES
     found = read_checkpoint(path)
-    assert (found.step, found.tokens, found.seconds, found.finite) == (7, 70, 1.25, True)
+    assert (found.step, found.tokens, found.seconds) == (7, 70, 1.25)
     assert found.loader == {"position": 8}
     assert found.receipt == job.receipt
     assert read_config(path) == job.config
@@ -140,8 +140,8 @@ def test_each_file_damaged_in_turn_falls_back_and_says_so(job, name, harm):
     assert notes[0].startswith(f"{new}: passed over: ")
     assert name in notes[0]
     with pytest.raises(InputError, match="step_00000002: .*give another checkpoint"):
-        read_checkpoint(new)
-    prune(job.run_dir, keep=1)
+        check_whole(new)
+    prune(job.run_dir, 1, old)  # a damaged later one does not count
     assert newest_checkpoint(job.run_dir)[0] == old
 
 
@@ -154,29 +154,33 @@ def test_a_run_with_damaged_checkpoints_only_has_none(job):
 
 
 def test_prune_keeps_the_newest_ones(job):
-    save_at(job, 1, 2, 3, 10)
-    removed = prune(job.run_dir, keep=2)
+    newest = save_at(job, 1, 2, 3, 10)[-1]
+    removed = prune(job.run_dir, 2, newest)
     assert names(job.run_dir) == ["step_00000003", "step_00000010"]
     assert [path.name for path in removed] == ["step_00000002", "step_00000001"]
-    assert prune(job.run_dir, keep=2) == []
+    assert prune(job.run_dir, 2, newest) == []
 
 
-def test_prune_never_removes_the_newest_finite_one(job):
-    save_at(job, 1, 2)
+def test_prune_removes_what_killed_saves_left(job):
+    (path,) = save_at(job, 4)
+    (path.parent / ".partial-1-step_00000003").mkdir()
+    (path.parent / ".partial-1-step_00000003" / "model.safetensors").write_bytes(b"half")
+    prune(job.run_dir, 2, path)
+    assert names(job.run_dir) == ["step_00000004"]
+
+
+def test_nothing_that_is_not_finite_is_saved(job):
+    save_at(job, 1)
     with torch.no_grad():
         job.model.embed.weight[3, 1] = math.inf
-    save_at(job, 3, 4)
-    prune(job.run_dir, keep=1)
-    assert names(job.run_dir) == ["step_00000002", "step_00000004"]
-    path, notes = newest_checkpoint(job.run_dir)
-    assert path.name == "step_00000002"
-    assert notes == [f"{job.run_dir}/checkpoints/step_00000004: passed over: it holds values that are not finite"]
-
-
-def test_optimizer_state_counts_for_finite(job):
+    with pytest.raises(GuardStop, match=r"step 2: embed\.weight is not finite"):
+        save_at(job, 2)
+    with torch.no_grad():
+        job.model.embed.weight[3, 1] = 0
     job.optimizers.state_dict()["embed.weight.exp_avg"][0, 0] = math.nan
-    (path,) = save_at(job, 1)
-    assert not read_checkpoint(path).finite
+    with pytest.raises(GuardStop, match=r"embed\.weight\.exp_avg is not finite"):
+        save_at(job, 3)
+    assert names(job.run_dir) == ["step_00000001"]
 
 
 def test_a_newer_format_is_refused_not_passed_over(job):
@@ -284,7 +288,7 @@ def test_a_run_of_format_version_1_is_still_read(tmp_path):
     assert path.name == "step_00000004"
     assert notes == []
     found = read_checkpoint(path)
-    assert (found.step, found.tokens, found.loader["position"], found.finite) == (4, 256, 8, True)
+    assert (found.step, found.tokens, found.loader["position"]) == (4, 256, 8)
     trained = load(RUN_V1)
     optimizers = build_optimizers(trained.model, parameter_facts(trained.model), trained.config.optim)
     optimizers.load_state_dict(found.optimizer)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import TINY
+from tiny import TINY, sentences
 
 from seedbed.api import fit, load
 from seedbed.config import Config
@@ -303,7 +303,7 @@ def test_two_processes_do_not_share_a_run(tiny_store, tmp_path):
         overrides = [*TINY, f"data.store={tiny_store}", f"run.dir={tmp_path / 'r'}"]
         out = subprocess.run([sys.executable, "-c", program, *overrides], capture_output=True, text=True, check=True)
     assert f"in use by process {os.getpid()}" in out.stdout
-    assert [file.name for file in (tmp_path / "r").iterdir()] == [".lock"]
+    assert not (tmp_path / "r").exists()  # nothing came of either
 
 
 def test_cpu_never_probes_cuda(tiny_store, tmp_path, monkeypatch):  # case 52
@@ -319,6 +319,69 @@ def test_cuda_that_is_not_there_is_refused(tiny_store, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=r"train\.device=cuda"):
         fit(config(tiny_store, tmp_path / "r", "train.device=cuda"), quiet)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("wrong", ["train.init_from=nowhere", "init.law=normal init.std=-1.0"])
+def test_a_start_that_is_refused_claims_no_folder(tiny_store, tmp_path, wrong):
+    with pytest.raises(InputError):
+        fit(config(tiny_store, tmp_path / "r", *wrong.split()), quiet)
+    assert not (tmp_path / "r").exists()
+
+
+def test_only_damaged_checkpoints_stop_the_run_instead_of_starting_over(tiny_store, tmp_path):
+    fit(config(tiny_store, tmp_path / "r", "optim.schedule.kind=constant"), quiet)
+    rows = (tmp_path / "r" / "metrics.jsonl").read_bytes()
+    (tmp_path / "r" / "checkpoints" / "step_00000006" / "state.json").unlink()
+    more = ["optim.schedule.kind=constant", "train.steps=8"]
+    with pytest.raises(InputError, match=r"step_00000006: passed over: state.json is missing; put one back"):
+        fit(config(tiny_store, tmp_path / "r", *more), quiet)
+    assert (tmp_path / "r" / "metrics.jsonl").read_bytes() == rows
+    assert "steps: 6" in (tmp_path / "r" / "config.yaml").read_text()
+    assert fit(config(tiny_store, tmp_path / "r", *more), quiet, fresh=True).summary.steps == 8
+
+
+def test_fresh_removes_a_run_and_nothing_else(tiny_store, tmp_path):
+    fit(config(tiny_store, tmp_path / "r"), quiet)
+    run = fit(config(tiny_store, tmp_path / "r", "optim.lr=1e-4"), quiet, fresh=True)
+    assert run.config.optim.lr == 1e-4
+    assert [row["step"] for row in run.metrics if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("x")
+    with pytest.raises(InputError, match="not a run"):
+        fit(config(tiny_store, tmp_path / "other"), quiet, fresh=True)
+    assert (tmp_path / "other" / "thesis.tex").exists()
+
+
+def test_a_store_that_holds_nothing_out(tiny_store, tmp_path, with_page):
+    from seedbed.data.sources import Document
+    from seedbed.data.store import Store, prepare
+
+    documents = [Document(str(i), text, "train") for i, text in enumerate(sentences(60, seed=4))]
+    prepare(documents, Store(tiny_store).tokenizer(), tmp_path / "s", seq_len=32)
+    with pytest.raises(InputError, match="holds nothing out"):
+        fit(config(tmp_path / "s", tmp_path / "r"), quiet)
+    assert fit(config(tmp_path / "s", tmp_path / "r", "train.eval_every=-1"), quiet).summary.bits_per_byte is None
+
+
+def test_a_damaged_checkpoint_given_by_its_path_is_refused(tiny_store, tmp_path):
+    fit(config(tiny_store, tmp_path / "r", "train.checkpoint_every=3"), quiet)
+    newest = tmp_path / "r" / "checkpoints" / "step_00000006"
+    weights_file = newest / "model.safetensors"
+    weights_file.write_bytes(weights_file.read_bytes()[:-3])
+    with pytest.raises(InputError, match=r"model\.safetensors has .* bytes instead of"):
+        load(newest)
+    with pytest.warns(UserWarning, match="step_00000006: passed over"):
+        load(tmp_path / "r")
+
+
+def test_the_page_of_a_run_from_weights_does_not_need_their_source(tiny_store, tmp_path, with_page):
+    fit(config(tiny_store, tmp_path / "a"), quiet)
+    b = [f"train.init_from={tmp_path / 'a'}", "optim.schedule.kind=constant"]
+    run = fit(config(tiny_store, tmp_path / "b", *b, "train.steps=2"), quiet)
+    shutil.rmtree(tmp_path / "a")
+    assert fit(config(tiny_store, tmp_path / "b", *b, "train.steps=3"), quiet).summary.steps == 3
+    assert "started from the weights of" in (run.path / "report.html").read_text()
 
 
 def test_tensorboard_gets_the_scalars(tiny_store, tmp_path):

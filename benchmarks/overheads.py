@@ -1,0 +1,85 @@
+"""What a run costs beside its steps: resuming, evaluating, metrics, saving; in one run, as ratios to a plain step.
+
+    python benchmarks/overheads.py
+
+The model of recipes/cpu.yaml on a part of the standard library. Rounds of plain, resumed and just evaluated steps are
+interleaved, so that a slow moment of the machine hits all of them.
+"""
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from seedbed.api import heldout_evaluation
+from seedbed.config import Config
+from seedbed.data.stdlib import stdlib_documents
+from seedbed.data.store import Store, prepare
+from seedbed.data.tokenizer import train_tokenizer
+from seedbed.train.loop import Job, save, train_step
+from seedbed.train.metrics import Metrics
+from seedbed.train.setup import resolve, start
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "cpu.yaml"
+ROUNDS, STEPS = 5, 4
+
+
+def make_store(folder: Path) -> Path:
+    documents = list(stdlib_documents(max_bytes=1_000_000))
+    tokenizer = train_tokenizer((document.text for document in documents), 4096, folder / "tokenizer")
+    prepare(documents, tokenizer, folder / "store", seq_len=256)
+    return folder / "store"
+
+
+def step_seconds(job: Job) -> float:
+    """Median over a few steps."""
+    times = []
+    for _ in range(STEPS):
+        began = time.perf_counter()
+        train_step(job, job.model)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def begin(config: Config, run: Path, store: Store) -> Job:
+    run.mkdir(exist_ok=True)
+    return start(config, run, store)[0]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config, store = resolve(Config.load(str(RECIPE), [f"data.store={make_store(folder)}", "train.steps=1000"]))
+        plain, evaluated = begin(config, folder / "plain", store), begin(config, folder / "evaluated", store)
+        original = begin(config, folder / "resumed", store)
+        step_seconds(original)
+        metrics = Metrics(original.run_dir, 0, [])
+        began = time.perf_counter()
+        save(original, metrics)
+        saving = time.perf_counter() - began
+        resumed = begin(config, folder / "resumed", store)
+        evaluate = heldout_evaluation(evaluated, store)
+        step_seconds(plain)
+        times: dict[str, list[float]] = {"plain": [], "resumed": [], "after an evaluation": []}
+        for _ in range(ROUNDS):
+            times["plain"].append(step_seconds(plain))
+            times["resumed"].append(step_seconds(resumed))
+            evaluate()
+            times["after an evaluation"].append(step_seconds(evaluated))
+        row = train_step(plain, plain.model)
+        began = time.perf_counter()
+        for _ in range(1000):
+            metrics.write(row)
+        writing = (time.perf_counter() - began) / 1000
+        metrics.close()
+    step = statistics.median(times["plain"])
+    print(f"plain step {1e3 * step:.1f} ms, recipes/cpu.yaml")
+    for name in ("resumed", "after an evaluation"):
+        ratios = sorted(a / b for a, b in zip(times[name], times["plain"], strict=True))
+        print(f"step {name:<20} {statistics.median(ratios):.2f}x a plain one ({ratios[0]:.2f}-{ratios[-1]:.2f})")
+    print(f"a row of metrics.jsonl {1e6 * writing:.0f} us, {writing / step:.2%} of a step")
+    print(f"a checkpoint {1e3 * saving:.0f} ms, {saving / step:.2f} steps")
+
+
+if __name__ == "__main__":
+    main()
