@@ -15,7 +15,7 @@ def real_data() -> Path:
     """The folder of real data for tests marked `realdata`."""
     folder = os.environ.get("SEEDBED_TEST_DATA")
     if not folder:
-        pytest.skip("SEEDBED_TEST_DATA is not set")
+        pytest.skip("real data: SEEDBED_TEST_DATA is not set")
     return Path(folder)
 
 

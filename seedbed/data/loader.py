@@ -62,7 +62,7 @@ class Loader:
 
     def state(self) -> dict[str, Any]:
         """Where the loader stands, as JSON values."""
-        return {"position": self.position, "batch_size": self.batch_size, **self._identity()}
+        return {"position": self.position, **self._identity()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from ``state``. Another batch size is fine; other data or another seed raises InputError."""

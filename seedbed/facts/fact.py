@@ -1,5 +1,6 @@
 """One row of the parameter table (no torch here: laws and the configuration read it too)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Roles of matrices, by what they do. `embed` and `pos` are lookup tables; the rest multiply activations.
@@ -11,6 +12,12 @@ MATRIX_ROLES = (
 VECTOR_ROLES = ("norm", "norm.bias", "bias")
 ROLES = MATRIX_ROLES + VECTOR_ROLES
 EMBEDDING_ROLES = ("embed", "pos")
+
+
+def in_order(roles: Iterable[str]) -> list[str]:
+    """Each role once, in the order of ROLES."""
+    order = {role: place for place, role in enumerate(ROLES)}
+    return sorted(set(roles), key=lambda role: (order.get(role, len(order)), role))
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """From a plan to numbers, and the receipt that says what was drawn."""
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from seedbed.config import InitConfig
@@ -45,6 +47,19 @@ class InitReport:
             "plan": self.plan.dump(),
             "rows": [asdict(row) for row in self.rows],
         }
+
+    @classmethod
+    def load(cls, path: str | Path) -> "InitReport":
+        """Read a ``receipt.json``. Raises InputError where there is none that can be replayed."""
+        try:
+            told = json.loads(Path(path).read_text(encoding="utf-8"))
+            if told["format_version"] != 1:
+                raise InputError(f"{path}: receipt format {told['format_version']}, this release reads 1")
+            return TypeAdapter(cls).validate_python({key: told[key] for key in ("seed", "plan", "rows")})
+        except FileNotFoundError:
+            raise InputError(f"{path}: no such receipt") from None
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"{path}: not the receipt of a draw; a run from other weights has none") from None
 
     def __str__(self) -> str:
         head = f"{self.plan.title}, seed {self.seed}: {self.plan.n_parameters:,} parameters in {len(self.rows)} draws"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from seedbed.facts.fact import MATRIX_ROLES
+from seedbed.facts.fact import in_order
 from seedbed.measure.spectra import MatrixStats
 
 
@@ -44,8 +44,7 @@ class ComponentRow:
 
 def component_table(rows: Sequence[WeightRow]) -> list[ComponentRow]:
     """Rows summarised by role, in the order embeddings, attention, feed-forward, head."""
-    order = {role: place for place, role in enumerate(MATRIX_ROLES)}
-    roles = sorted({row.role for row in rows}, key=lambda role: (order.get(role, len(order)), role))
+    roles = in_order(row.role for row in rows)
     return [_component(role, [row for row in rows if row.role == role]) for role in roles]
 
 

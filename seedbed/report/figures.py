@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from seedbed.facts.fact import MATRIX_ROLES
+from seedbed.facts.fact import in_order
 from seedbed.measure.rows import WeightRow
 from seedbed.measure.sink import SinkReport
 from seedbed.report.style import AFTER, BEFORE, BLUE, GREEN, GREY, INK, VERMILLION, panels, style
@@ -121,8 +121,7 @@ def components_figure(before: Sequence[WeightRow], after: Sequence[WeightRow]) -
 
 def _roles(rows: Sequence[WeightRow]) -> list[str]:
     """The roles of ``rows``, in the order of the component table."""
-    order = {role: place for place, role in enumerate(MATRIX_ROLES)}
-    return sorted({row.role for row in rows}, key=lambda role: (order.get(role, len(order)), role))
+    return in_order(row.role for row in rows)
 
 
 def _log_ticks(axes: Axes) -> None:

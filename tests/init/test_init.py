@@ -10,7 +10,7 @@ from torch import nn
 from seedbed.config import Config, InitConfig
 from seedbed.errors import InputError
 from seedbed.facts.table import parameter_facts
-from seedbed.init import apply_plan, initialize_, make_plan
+from seedbed.init import InitReport, apply_plan, initialize_, make_plan
 from seedbed.init.apply import draw, tensor_seed
 from seedbed.laws import LAWS, Distribution
 from seedbed.model import Decoder
@@ -131,13 +131,25 @@ def test_a_plan_is_known_before_any_number_and_is_plain_data():
     assert plan.n_parameters == sum(math.prod(fact.shape) for fact in facts)
 
 
-def test_a_receipt_replays_to_the_same_weights():
+def test_a_saved_receipt_replays_to_the_same_weights(tmp_path):
     first, second = decoder(), decoder()
     receipt = initialize_(first, "xavier", seed=11, gain=0.5)
-    apply_plan(second, receipt.plan, receipt.seed)
+    (tmp_path / "receipt.json").write_text(json.dumps(receipt.dump()))
+    saved = InitReport.load(tmp_path / "receipt.json")
+    assert saved == receipt
+    apply_plan(second, saved.plan, saved.seed)
     for a, b in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(a, b)
     assert "xavier gain=0.5" in str(receipt)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": 2}', '{"format_version": 1, "init_from": "x"}'])
+def test_what_is_no_receipt_is_refused(tmp_path, text):
+    with pytest.raises(InputError, match="receipt"):
+        InitReport.load(tmp_path / "none.json")
+    (tmp_path / "receipt.json").write_text(text)
+    with pytest.raises(InputError, match="receipt"):
+        InitReport.load(tmp_path / "receipt.json")
 
 
 class Half(nn.Module):
@@ -155,6 +167,7 @@ class Half(nn.Module):
         ({"law": "gamma", "gamma": math.inf}, "finite"),
         ({"law": "gamma", "gamma": 400.0}, "gives std 0"),
         ({"law": "normal", "std": -1.0}, "gives std -1"),
+        ({"law": "gamma", "gamma": -400.0}, "has no scale for"),
         ({"law": "gamma"}, "bare"),
     ],
 )
@@ -166,6 +179,13 @@ def test_wrong_input_leaves_the_module_untouched(arguments, message):
     with pytest.raises(InputError, match=message):
         initialize_(model, **arguments)
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+
+
+def test_depth_scaling_without_a_stack_is_refused():
+    block = decoder().layers[0]
+    with pytest.raises(InputError, match=r"law 'gpt2' has no scale for attn\.o\.weight .*0 layers"):
+        initialize_(block, "gpt2")
+    assert all(torch.isnan(p).all() for p in block.parameters())
 
 
 def test_a_plan_that_does_not_fit_is_refused_before_drawing():

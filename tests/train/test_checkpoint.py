@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from seedbed.config import Config
+from seedbed.config.load import from_tree
 from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import parameter_facts
 from seedbed.init import initialize_
@@ -297,3 +298,21 @@ def test_a_run_of_format_version_1_is_still_read(tmp_path):
     expected = torch.tensor([-0.27287671, -0.43676627, -0.61710531])
     torch.testing.assert_close(logits[0, -1, :3].detach(), expected, atol=1e-5, rtol=0)
     assert logits.square().sum().item() == pytest.approx(305.91159, rel=1e-5)
+
+
+def test_a_run_of_format_version_1_goes_on(tmp_path, monkeypatch):
+    """With the store made anew from the same documents: the frozen position, optimizer and measures all fit."""
+    from seedbed.api import fit
+    from seedbed.data.sources import Document
+    from seedbed.data.store import prepare
+    from seedbed.data.tokenizer import load_tokenizer
+
+    shutil.copytree(RUN_V1, tmp_path / "run")
+    text = "Document {0} of sixty. A seed, some soil, and rain number {1}. "
+    documents = [Document(str(i), text.format(i, i * i) * 4, None) for i in range(60)]
+    prepare(documents, load_tokenizer(RUN_V1 / "checkpoints/step_00000004/tokenizer"), tmp_path / "store", seq_len=32)
+    monkeypatch.chdir(tmp_path)
+    config = read_config(tmp_path / "run").dump()
+    config["train"] |= {"steps": 6}
+    run = fit(from_tree(config, "test"))
+    assert [row["step"] for row in run.metrics if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]

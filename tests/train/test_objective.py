@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from seedbed.train import objective
 from seedbed.train.objective import chunked_cross_entropy, token_losses
@@ -215,3 +216,23 @@ def test_a_target_outside_the_vocabulary_is_an_error():
     targets[3] = 37
     with pytest.raises((RuntimeError, IndexError), match="index 37 is out of bounds"):
         chunked_cross_entropy(hidden, head, targets)
+
+
+def test_no_tensor_is_as_large_as_the_logits():
+    """Every tensor that any operation makes, forward and backward, at a vocabulary where a chunk has 128 tokens."""
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, tuple | list) else (out,):
+                if isinstance(tensor, torch.Tensor):
+                    largest = max(largest, tensor.untyped_storage().nbytes())
+            return out
+
+    tokens, width, vocab = 1024, 8, 40_000
+    hidden, head = torch.randn(tokens, width, requires_grad=True), torch.randn(vocab, width, requires_grad=True)
+    with Watch():
+        chunked_cross_entropy(hidden, head, torch.randint(vocab, (tokens,))).backward()
+    assert largest == 4 * 128 * vocab  # the logits of all tokens would be eight times that
