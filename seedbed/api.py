@@ -103,10 +103,12 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
     if not fresh:
         folder_conflict(run_dir, config)  # before anything is written there
     with folder_lock(run_dir), ExitStack() as stack:
+        if not fresh:
+            folder_conflict(run_dir, config)
+        job, notes = start(config, run_dir, store, resume=not fresh)
         if fresh:
             clear(run_dir)
-        folder_conflict(run_dir, config)
-        job, notes = start(config, run_dir, store)
+            folder_conflict(run_dir, config)
         write_config(run_dir, config)
         for line in notes:
             tell(line)

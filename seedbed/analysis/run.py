@@ -39,8 +39,7 @@ _SNAPSHOT = TypeAdapter(Snapshot)
 
 def snapshot(model: Decoder, store: Store) -> Snapshot:
     """Measure the model as it is now: every matrix, and the sinks on the first held-out sequences."""
-    state = ((name, tensor.cpu()) for name, tensor in model.state_dict().items())
-    return Snapshot(weight_rows(state, parameter_facts(model)), _sink(model, store))
+    return Snapshot(weight_rows(model.state_dict().items(), parameter_facts(model)), _sink(model, store))
 
 
 def write_snapshot(run_dir: Path, before: Snapshot) -> None:

@@ -124,10 +124,13 @@ def checkpoint_of(path: str | Path) -> Path:
     return newest
 
 
-def start(config: Config, run_dir: Path, store: Store) -> tuple[Job, list[str]]:
-    """The job of a run, fresh or resumed, and what a person should know about how it was resumed."""
+def start(config: Config, run_dir: Path, store: Store, resume: bool = True) -> tuple[Job, list[str]]:
+    """The job of a run, resumed where ``run_dir`` has a checkpoint, and what a person should know about that.
+
+    Raises InputError where all its checkpoints are damaged: starting over is for the user to say.
+    """
     device = pick_device(config.train.device)
-    newest, notes = newest_checkpoint(run_dir)
+    newest, notes = newest_checkpoint(run_dir) if resume else (None, [])
     if newest is None and notes:
         raise InputError(f"{'; '.join(notes)}; put one back, or start over with --fresh")
     checkpoint = read_checkpoint(newest) if newest is not None else None

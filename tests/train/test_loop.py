@@ -346,6 +346,11 @@ def test_fresh_removes_a_run_and_nothing_else(tiny_store, tmp_path):
     run = fit(config(tiny_store, tmp_path / "r", "optim.lr=1e-4"), quiet, fresh=True)
     assert run.config.optim.lr == 1e-4
     assert [row["step"] for row in run.metrics if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
+    again = [f"train.init_from={tmp_path / 'r'}", "train.steps=4"]
+    assert fit(config(tiny_store, tmp_path / "r", *again), quiet, fresh=True).summary.steps == 4  # from itself
+    with pytest.raises(InputError, match="nowhere"):
+        fit(config(tiny_store, tmp_path / "r", "train.init_from=nowhere"), quiet, fresh=True)
+    assert (tmp_path / "r" / "checkpoints" / "step_00000004").is_dir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("x")
     with pytest.raises(InputError, match="not a run"):
