@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -112,12 +112,16 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
         write_config(run_dir, config)
         for line in notes:
             tell(line)
-        tell(str(job.optimizers))
         if job.step == 0:
+            tell(str(job.optimizers))
+            if config.train.init_from is not None:
+                tell(f"weights from {job.receipt['init_from']}; the init section is not used")
             write_atomic(run_dir / "receipt.json", json.dumps(job.receipt, indent=1))
             write_snapshot(run_dir, snapshot(job.model, store))
-        else:
+        elif job.step < config.train.steps:
             tell(f"resuming {run_dir} after step {job.step} of {config.train.steps}")
+        else:
+            tell(f"{run_dir} has made all its {job.step} steps")
         trackers = [stack.enter_context(tensorboard(run_dir, job.step))] if config.train.tensorboard else []
         train(job, heldout_evaluation(job, store), trackers)
         tell(f"writing {run_dir / 'report.html'}")
@@ -140,8 +144,8 @@ def heldout_evaluation(job: Job, store: Store) -> Callable[[], dict[str, Any]]:
 class Trained:
     """A trained model with its tokenizer and configuration."""
 
-    model: Decoder
-    tokenizer: Tokenizer
+    model: Decoder = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False)
     config: Config
 
     @classmethod

@@ -19,15 +19,16 @@ def note(message: str) -> None:
 
 def print_json(value: Any) -> None:
     """JSON has no NaN or infinity: they become null."""
-    json.dump(_finite(value), sys.stdout, ensure_ascii=False, indent=2, allow_nan=False)
+    json.dump(finite(value), sys.stdout, ensure_ascii=False, indent=2, allow_nan=False)
     print(flush=True)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """``value`` with null for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")) else value
 
 

@@ -48,6 +48,8 @@ def parse_init(text: str) -> "InitConfig":
     from seedbed.config import Config
 
     law, *options = text.split(",")
+    if not all("=" in option for option in options):
+        raise InputError(f"--init {text}: write LAW or LAW,option=value, for example gamma,gamma=0.5")
     try:
         return Config.load(None, [f"init.law={law}", *(f"init.{option}" for option in options)]).init
     except InputError as error:
@@ -124,7 +126,7 @@ def resource_lines(resources: "Resources") -> "list[RenderableType]":
     return [
         table("\nMemory of the run, MiB", ["part", "MiB"], rows),
         f"\n{resources.steps:,} steps of {resources.step_seconds:.3g} s, {resources.tokens:,} tokens: "
-        f"about {duration(resources.seconds)} on this machine, evaluation and checkpoints apart",
+        f"about {duration(resources.seconds)} on this machine, from one timed step; evaluation and checkpoints apart",
     ]
 
 

@@ -1,11 +1,12 @@
 """seedbed quickstart: the main job, from the text that comes with Python to a trained, inspected model."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seedbed.cli.output import Json, Overrides, console, note, print_json
+from seedbed.cli.output import Json, Overrides, console, finite, note, print_json
 from seedbed.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,14 +21,16 @@ def quickstart(
     folder: Annotated[Path, typer.Option("--dir", help="Where everything is kept.")] = Path("runs/quickstart"),
     as_json: Json = False,
 ) -> None:
-    """Corpus, tokenizer, token store, preflight, training, report: a few minutes on two cores.
+    """Corpus, tokenizer, store, preflight, training, report: minutes on two cores.
 
-    Stages that are finished are kept; killed at any moment, the same command goes on from where it was.
+    Killed at any moment, the same command goes on: tokenizer and store are kept once they are whole, training resumes
+    from its last checkpoint.
     """
     from dataclasses import asdict
 
     from seedbed.api import fit
     from seedbed.cli.preflight import arm_tables, arms_json, measure, parse_init, resource_lines
+    from seedbed.files.atomic import write_atomic
 
     config = recipe_config(folder, overrides or [])
     corpus(folder, config)
@@ -35,6 +38,8 @@ def quickstart(
     arms, resources = measure(config, [parse_init(text) for text in ("gpt2", "gamma,gamma=0.5", "gamma,gamma=1.0")], 8)
     for part in (*arm_tables(arms), *resource_lines(resources)):
         console(stderr=as_json).print(part)
+    write_atomic(folder / "preflight.json", json.dumps(finite(arms_json(arms, resources)), indent=1))
+    note(f"    kept in {folder / 'preflight.json'}")
     note("\n4/5 training")
     run = fit(config)
     note("\n5/5 done")

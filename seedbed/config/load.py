@@ -113,8 +113,7 @@ def _explain(error: ValidationError, where: str, origin: dict[tuple[str, ...], s
     first = problems[0]
     places = [[str(part) for part in problem["loc"] if not _is_branch(part, problem["loc"])] for problem in problems]
     loc = places[0]
-    set_here = (origin[key] for key in origin if list(key)[: len(loc)] == loc or loc[: len(key)] == list(key))
-    source = next(set_here, where)
+    source = _source(loc, first["type"], first["msg"], where, origin)
     dotted = ".".join(loc)
     kind, message = first["type"], first["msg"]
     if kind == "extra_forbidden":
@@ -137,6 +136,16 @@ def _explain(error: ValidationError, where: str, origin: dict[tuple[str, ...], s
     others = len({tuple(place) for place in places}) - 1
     more = f" (and {others} more)" if others else ""
     return f"{source}: {dotted + ': ' if dotted else ''}{message}{more}"
+
+
+def _source(loc: list[str], kind: str, message: str, where: str, origin: dict[tuple[str, ...], str]) -> str:
+    """The last override that set the place or something in it; of a section whose fields do not fit each other, one
+    that set a field which the message names."""
+    for key in reversed(origin):
+        shared = min(len(key), len(loc))
+        if list(key[:shared]) == loc[:shared] and (kind != "value_error" or len(key) <= len(loc) or key[-1] in message):
+            return origin[key]
+    return where
 
 
 def _is_branch(part: Any, loc: tuple[Any, ...]) -> bool:

@@ -6,17 +6,19 @@ from collections.abc import Iterable, Iterator
 from seedbed.data.sources import Document, SplitName
 
 
-def position(identity: str) -> float:
-    """Where an id falls in [0, 1): the same everywhere and always, whatever else the corpus holds."""
-    digest = hashlib.blake2b(identity.encode("utf-8"), digest_size=8).digest()
+def position(text: str) -> float:
+    """Where a text falls in [0, 1): the same everywhere and always, whatever else the corpus holds."""
+    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
     return (int.from_bytes(digest) >> 11) / 2**53
 
 
 def assign_splits(documents: Iterable[Document], fraction: float) -> Iterator[tuple[SplitName, Document]]:
-    """Give each document its split: its own where it has one, else held out if its id falls below ``fraction``.
+    """Give each document its split: its own where it has one, else held out if its text falls below ``fraction``.
+
+    By text, not by id: copies of a document land on one side, whatever they are called.
 
     With a fraction above 0 and two documents or more neither split stays empty: until both have a document, the one
-    whose id lies nearest to the other side is kept waiting, and takes that side if nothing else did by the end. One
+    whose text lies nearest to the other side is kept waiting, and takes that side if nothing else did by the end. One
     document waits at most. A single document trains.
     """
     filled: set[SplitName] = set()
@@ -26,7 +28,7 @@ def assign_splits(documents: Iterable[Document], fraction: float) -> Iterator[tu
             filled.add(document.split)
             yield document.split, document
             continue
-        side: SplitName = "heldout" if position(document.id) < fraction else "train"
+        side: SplitName = "heldout" if position(document.text) < fraction else "train"
         if fraction == 0 or len(filled) == 2:
             filled.add(side)
             yield side, document
@@ -39,7 +41,7 @@ def assign_splits(documents: Iterable[Document], fraction: float) -> Iterator[tu
             waiting = None
         else:
             nearest = max if side == "heldout" else min
-            keep = nearest((waiting[1], document), key=lambda candidate: position(candidate.id))
+            keep = nearest((waiting[1], document), key=lambda candidate: position(candidate.text))
             yield side, document if keep is waiting[1] else waiting[1]
             waiting = side, keep
             filled.add(side)

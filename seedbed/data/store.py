@@ -83,7 +83,7 @@ def prepare(
 ) -> dict[str, Any]:
     """Encode ``documents`` into a new store at ``out`` and return its header.
 
-    A document goes to its own split where it has one, else by its id to "heldout" with share ``heldout_fraction``
+    A document goes to its own split where it has one, else by its text to "heldout" with share ``heldout_fraction``
     (see assign_splits), and is stored as bos, tokens, eos. A store that is already there is replaced. Memory holds a
     few megabytes of text at a time.
     ``counts`` is what the source skipped and mended while it was read; it is kept in the header. Raises InputError

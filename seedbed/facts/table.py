@@ -69,7 +69,7 @@ def parameter_facts(module: nn.Module, roles: Mapping[str, str] | None = None) -
     if uncovered:
         raise InputError(
             f"{type(module).__name__}: no rule covers {', '.join(uncovered)}; say what each is with "
-            f"roles={{'{re.escape(uncovered[0])}': 'embed'}} or another of: {', '.join(ROLES)}"
+            f"roles={{'{uncovered[0]}': ROLE}}, a pattern and one of: {', '.join(ROLES)}"
         )
     return [fact for fact in facts if fact is not None]
 

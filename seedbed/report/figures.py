@@ -54,6 +54,7 @@ def loss_figure(metrics: Sequence[MetricsRow], vocab_size: int | None = None) ->
             uniform = math.log(vocab_size)
             axes.axhline(uniform, color=GREY, linestyle="--", linewidth=1, label=f"uniform guess, ln V = {uniform:.2f}")
         axes.set(xlabel="step", ylabel="loss (nats / token)")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.margins(x=0.02)
         figure.legend(loc="outside upper right", ncols=3)
         return figure
@@ -65,6 +66,7 @@ def rate_figure(metrics: Sequence[MetricsRow]) -> Figure:
         figure, (axes,) = panels(1, 1, WIDTH, 2.5)
         axes.plot(*thinned(kind(metrics, "train"), "lr"), color=BLUE)
         axes.set(xlabel="step", ylabel="learning rate")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(bottom=0)
         axes.margins(x=0.02)
         axes.yaxis.set_major_formatter("{x:g}")
@@ -80,6 +82,7 @@ def speed_figure(metrics: Sequence[MetricsRow]) -> Figure:
         middle = median(row["tokens_per_s"] for row in train)
         axes.axhline(middle, color=VERMILLION, linestyle="--", linewidth=1.2, label=f"median {middle:,.0f}")
         axes.set(xlabel="step", ylabel="tokens / s")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(bottom=0)
         axes.margins(x=0.02)
         axes.yaxis.set_major_formatter("{x:,.0f}")

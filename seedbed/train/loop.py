@@ -132,3 +132,5 @@ def _guard(job: Job, loss: float, grad_norm: float) -> None:
             f"step {job.step + 1}: loss {loss}, gradient norm {grad_norm}; stopped before the update, the last "
             "checkpoint stands; a lower optim.lr or a longer optim.schedule.warmup often helps"
         )
+    if grad_norm == 0:
+        raise GuardStop(f"step {job.step + 1}: every gradient is exactly 0, so that the model cannot learn any more")

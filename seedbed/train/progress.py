@@ -15,13 +15,15 @@ Report = Callable[[int, float, float], None]
 
 
 def duration(seconds: float) -> str:
-    """``42 s``, ``5 min 03 s`` or ``2 h 07 min``."""
+    """``42 s``, ``5 min 03 s``, ``2 h 07 min`` or ``3.4 days``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole / 86400:,.1f} days"
 
 
 @contextmanager

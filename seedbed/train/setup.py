@@ -40,6 +40,10 @@ def resolve(config: Config) -> tuple[Config, Store]:
             f"model.vocab_size={vocab} is smaller than the vocabulary of {config.data.store}, {tokens}; "
             "raise it, or leave it out to take the store's"
         )
+    elif vocab > tokens:
+        warnings.warn(
+            f"model.vocab_size={vocab}: the last {vocab - tokens} ids never occur in {store.path}", stacklevel=2
+        )
     seq_len: int = store.header["seq_len"]
     if seq_len > config.model.max_seq_len:
         raise InputError(

@@ -6,7 +6,7 @@ from seedbed.data.sources import Document
 
 
 def documents(ids, split=None):
-    return [Document(identity, "x", split) for identity in ids]
+    return [Document(identity, identity, split) for identity in ids]
 
 
 def test_position_is_pinned():
@@ -42,7 +42,15 @@ def test_own_splits_are_kept_and_fill_both_sides():
     own = [*documents("ab", "heldout"), *documents("cd", "train")]
     assert [side for side, _ in assign_splits(own, 0.9)] == ["heldout", "heldout", "train", "train"]
     mixed = [*documents("ab", "heldout"), *documents(["e"])]
-    assert list(assign_splits(mixed, 0.0001))[-1] == ("train", Document("e", "x"))
+    assert list(assign_splits(mixed, 0.0001))[-1] == ("train", Document("e", "e"))
+
+
+def test_copies_of_a_text_land_on_one_side():
+    copies = [Document(f"{text}{copy}", str(text), None) for copy in range(3) for text in range(200)]
+    sides = {}
+    for side, document in assign_splits(copies, 0.3):
+        assert sides.setdefault(document.text, side) == side
+    assert set(sides.values()) == {"train", "heldout"}
 
 
 def test_share_is_near_the_fraction():
