@@ -43,7 +43,7 @@ class Summary:
 
     def __str__(self) -> str:
         heldout = (
-            "not evaluated (train.eval_every=-1)"
+            "not evaluated"
             if self.nats_per_token is None
             else f"{self.nats_per_token:.4f} nats a token (perplexity {perplexity(self.nats_per_token):.1f}), "
             f"{self.bits_per_byte:.4f} bits a byte"
@@ -71,7 +71,7 @@ class Run:
         trained = [row for row in self.metrics if row["kind"] == "train"]
         evaluated = [row for row in self.metrics if row["kind"] == "eval"]
         if not trained:
-            raise InputError(f"{self.path}: has not made a step yet; train it first")
+            raise InputError(f"{self.path}: metrics.jsonl has no training step; train it first, or put the file back")
         last, heldout = trained[-1], evaluated[-1] if evaluated else {}
         return Summary(
             run=str(self.path),
@@ -109,6 +109,7 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
         if fresh:
             clear(run_dir)
             folder_conflict(run_dir, config)
+        before = read_config(run_dir) if job.step else None
         write_config(run_dir, config)
         for line in notes:
             tell(line)
@@ -119,6 +120,9 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
             write_atomic(run_dir / "receipt.json", json.dumps(job.receipt, indent=1))
             write_snapshot(run_dir, snapshot(job.model, store))
         elif job.step < config.train.steps:
+            if before and before.train.steps != config.train.steps:
+                steps = config.train.steps
+                tell(f"train.steps was {before.train.steps}: from here on the schedule is that of {steps} steps")
             tell(f"resuming {run_dir} after step {job.step} of {config.train.steps}")
         else:
             tell(f"{run_dir} has made all its {job.step} steps")

@@ -49,7 +49,7 @@ def evaluate(
     if tokens == 0 or n_bytes == 0:
         raise GuardStop("evaluation: the held-out split has no supervised token; prepare the store with a larger one")
     if not math.isfinite(nats):
-        raise GuardStop(f"evaluation: the held-out loss is {nats}; the last checkpoint stands")
+        raise GuardStop(f"evaluation: the held-out loss is {nats}; a lower optim.lr often helps")
     return {
         "nats_per_token": nats / tokens,
         "bits_per_byte": bits_per_byte(nats, n_bytes),

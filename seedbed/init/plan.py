@@ -10,6 +10,9 @@ from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.laws import Distribution, distribution
 
+# Draws are fp32: below, entries would be denormal or 0; above, their squares are infinite.
+SMALLEST_STD, LARGEST_STD = 1e-30, 1e18
+
 
 @dataclass(frozen=True)
 class PlanRow:
@@ -65,7 +68,10 @@ def make_plan(facts: Iterable[ParameterFact], init: InitConfig) -> Plan:
                     f"init: law '{init.law}' has no scale for {part.name} (d_in {part.d_in}, {part.n_layers} layers): "
                     f"{error}; change its options or the law"
                 ) from None
-            if law.kind != "constant" and not (math.isfinite(law.std) and law.std > 0):
-                raise InputError(f"init: law '{init.law}' gives std {law.std} for {part.name}; change its options")
+            if law.kind != "constant" and not SMALLEST_STD <= law.std <= LARGEST_STD:
+                raise InputError(
+                    f"init: law '{init.law}' gives std {law.std:g} for {part.name}, which fp32 cannot draw; "
+                    "change its options"
+                )
             rows.append(PlanRow(part.name, part.role, part.shape, part.d_in, law, fact.name, part.rows, part.tied))
     return Plan(init.law, init.options, tuple(rows))

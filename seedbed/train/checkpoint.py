@@ -64,7 +64,7 @@ def save_checkpoint(job: "Job") -> Path:
     weights, optimizer = _weights(job.model), job.optimizers.state_dict()
     for name, tensor in (*weights.items(), *optimizer.items()):
         if not torch.isfinite(tensor).all():
-            raise GuardStop(f"step {job.step}: {name} is not finite; nothing was saved, the last checkpoint stands")
+            raise GuardStop(f"step {job.step}: {name} is not finite; nothing was saved, {standing(job.run_dir)}")
     tensors = [*weights.values(), *optimizer.values()]
     need = _SMALL_FILES + sum(tensor.nbytes for tensor in tensors)
     need += sum(file.stat().st_size for file in job.tokenizer_dir.rglob("*"))
@@ -128,6 +128,12 @@ def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:
     return None, notes
 
 
+def standing(run_dir: str | Path) -> str:
+    """What a stopped run can count on, for its last message."""
+    newest = next(iter(_checkpoints(run_dir)), None)
+    return "it has no checkpoint yet" if newest is None else f"the last checkpoint is {newest}"
+
+
 def prune(run_dir: str | Path, keep: int, newest: Path) -> list[Path]:
     """Remove what saves that were killed left behind, and all but ``keep`` checkpoints; returns those removed.
 
@@ -168,7 +174,8 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 
 def _checkpoints(run_dir: str | Path) -> list[Path]:
     """Folders of checkpoints, newest first, whole or not."""
-    found = [p for p in (Path(run_dir) / "checkpoints").glob("step_*") if re.fullmatch(r"step_\d{8,}", p.name)]
+    folders = (path for path in (Path(run_dir) / "checkpoints").glob("step_*") if path.is_dir())
+    found = [path for path in folders if re.fullmatch(r"step_\d{8,}", path.name)]
     return sorted(found, key=lambda path: int(path.name.removeprefix("step_")), reverse=True)
 
 
@@ -193,7 +200,7 @@ def _disk_full(path: Path, need: int) -> InputError:
     room = shutil.disk_usage(path.parents[1]).free
     return InputError(
         f"{path}: a checkpoint needs {need / 1e6:,.1f} MB, its disk has {room / 1e6:,.1f} MB free; make room or lower "
-        "train.keep_checkpoints, then run the same command again; the last checkpoint stands"
+        f"train.keep_checkpoints, then run the same command again; {standing(path.parents[1])}"
     )
 
 

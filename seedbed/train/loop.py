@@ -21,7 +21,7 @@ from seedbed.errors import GuardStop, SignalStop
 from seedbed.model import Decoder
 from seedbed.optim.groups import Optimizers
 from seedbed.optim.schedule import rate
-from seedbed.train.checkpoint import prune, save_checkpoint
+from seedbed.train.checkpoint import prune, save_checkpoint, standing
 from seedbed.train.metrics import Metrics, Tracker
 from seedbed.train.objective import chunked_cross_entropy
 from seedbed.train.progress import training_progress
@@ -129,8 +129,10 @@ def _due(every: int, step: int, done: bool) -> bool:
 def _guard(job: Job, loss: float, grad_norm: float) -> None:
     if not (math.isfinite(loss) and math.isfinite(grad_norm)):
         raise GuardStop(
-            f"step {job.step + 1}: loss {loss}, gradient norm {grad_norm}; stopped before the update, the last "
-            "checkpoint stands; a lower optim.lr or a longer optim.schedule.warmup often helps"
+            f"step {job.step + 1}: loss {loss}, gradient norm {grad_norm}; stopped before the update, "
+            f"{standing(job.run_dir)}; a lower optim.lr or a longer warmup often helps, with --fresh or elsewhere"
         )
     if grad_norm == 0:
-        raise GuardStop(f"step {job.step + 1}: every gradient is exactly 0, so that the model cannot learn any more")
+        raise GuardStop(
+            f"step {job.step + 1}: every gradient is exactly 0, the model cannot learn; {standing(job.run_dir)}"
+        )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,12 +18,27 @@ Tracker = Callable[[dict[str, Any]], None]
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
-    """The rows of a run; a torn last line, as a killed process leaves it, is not a row."""
+    """The rows of a run. A torn last line, as a killed process leaves it, is not a row; of a damaged file the rows
+    before the damage are read, with a warning.
+    """
     path = Path(run_dir) / METRICS
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1]]  # what follows the last newline is empty or torn
+    rows = []
+    for number, line in enumerate(
+        path.read_bytes().split(b"\n")[:-1], start=1
+    ):  # after the last newline: nothing, or torn
+        try:
+            row = json.loads(line)
+            if not isinstance(row["step"], int) or not isinstance(row["kind"], str):
+                raise TypeError
+        except (ValueError, TypeError, KeyError):
+            warnings.warn(
+                f"{path}:{number}: not a row of metrics; this line and those after it are left out", stacklevel=2
+            )
+            break
+        rows.append(row)
+    return rows
 
 
 class Metrics:

@@ -13,8 +13,12 @@ from seedbed.files.atomic import write_atomic
 CONFIG = "config.yaml"
 
 # What may change between the parts of one run; everything else would make it another run.
+# Where it runs and where its data lies may change too: the loader refuses a store with other content.
 RESUMABLE = {
     "run.dir",
+    "data.store",
+    "train.device",
+    "train.compile",
     "train.steps",
     "train.log_every",
     "train.eval_every",

@@ -166,4 +166,7 @@ def _restore(job: Job, checkpoint: Checkpoint) -> None:
     restore_rng(checkpoint.rng)
     job.step, job.tokens, job.seconds = checkpoint.step, checkpoint.tokens, checkpoint.seconds
     if job.step > job.config.train.steps:
-        raise InputError(f"train.steps={job.config.train.steps}: the run has made {job.step} steps already")
+        raise InputError(
+            f"train.steps={job.config.train.steps}: the run has made {job.step} steps already; ask for as many or "
+            "more, or start over with --fresh"
+        )

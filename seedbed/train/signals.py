@@ -24,7 +24,7 @@ def catch_signals() -> Iterator[StopRequest]:
 
     def note(signum: int, _frame: FrameType | None) -> None:
         if request.signum is not None:
-            raise SignalStop(signum, "stopped at once by a second signal; the last checkpoint stands")
+            raise SignalStop(signum, "stopped at once by a second signal, without saving")
         request.signum = signum
 
     try:

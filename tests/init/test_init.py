@@ -165,9 +165,10 @@ class Half(nn.Module):
         ({"law": "gama"}, "did you mean 'gamma'"),
         ({"law": "gamma", "gama": 1.0}, "did you mean 'gamma'"),
         ({"law": "gamma", "gamma": math.inf}, "finite"),
-        ({"law": "gamma", "gamma": 400.0}, "gives std 0"),
+        ({"law": "gamma", "gamma": 50.0}, "which fp32 cannot draw"),
         ({"law": "normal", "std": -1.0}, "gives std -1"),
-        ({"law": "gamma", "gamma": -400.0}, "has no scale for"),
+        ({"law": "gamma", "gamma": -400.0}, "which fp32 cannot draw"),
+        ({"law": "gamma", "gamma": -1e30}, "has no scale for"),
         ({"law": "gamma"}, "bare"),
     ],
 )

@@ -229,11 +229,44 @@ def test_resuming_refuses_another_configuration_with_the_difference(tiny_store, 
     assert [file.name for file in (tmp_path / "other").iterdir()] == ["thesis.tex"]
 
 
-def test_a_run_is_moved_and_goes_on(tiny_store, tmp_path):
-    fit(config(tiny_store, tmp_path / "r", "optim.schedule.kind=constant"), quiet)
+def test_a_run_and_its_store_are_moved_and_go_on(tiny_store, tmp_path):
+    shutil.copytree(tiny_store, tmp_path / "store")
+    constant = "optim.schedule.kind=constant"
+    fit(config(tmp_path / "store", tmp_path / "r", constant), quiet)
     shutil.move(tmp_path / "r", tmp_path / "s")
-    run = fit(config(tiny_store, tmp_path / "s", "optim.schedule.kind=constant", "train.steps=7"), quiet)
+    shutil.move(tmp_path / "store", tmp_path / "elsewhere")
+    said = []
+    run = fit(config(tmp_path / "elsewhere", tmp_path / "s", constant, "train.steps=7"), said.append)
     assert run.summary.steps == 7
+    assert "train.steps was 6: from here on the schedule is that of 7 steps" in said
+
+
+def test_a_store_with_other_content_is_refused_on_resuming(tiny_store, tmp_path):
+    from seedbed.data.sources import Document
+    from seedbed.data.store import Store, prepare
+
+    constant = "optim.schedule.kind=constant"
+    fit(config(tiny_store, tmp_path / "r", constant), quiet)
+    documents = [Document(str(i), text) for i, text in enumerate(sentences(60, seed=5))]
+    prepare(documents, Store(tiny_store).tokenizer(), tmp_path / "other", seq_len=32)
+    with pytest.raises(InputError, match="data position"):
+        fit(config(tmp_path / "other", tmp_path / "r", constant, "train.steps=8"), quiet)
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 40 + b"\n", b"5\n", b"\xff\n", b'{"step": "x"}\n', b"[]\n"])
+def test_damaged_metrics_do_not_stop_a_run(tiny_store, tmp_path, damage):
+    constant = "optim.schedule.kind=constant"
+    fit(config(tiny_store, tmp_path / "r", constant), quiet)
+    with open(tmp_path / "r" / "metrics.jsonl", "ab") as file:
+        file.write(damage)
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl:8: not a row"):
+        run = fit(config(tiny_store, tmp_path / "r", constant, "train.steps=7"), quiet)
+    assert [row["step"] for row in run.metrics if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_dead_model_stops_the_run(tiny_store, tmp_path):
+    with pytest.raises(GuardStop, match=r"step 2: .*(exactly 0|gradient norm nan|loss nan)"):
+        fit(config(tiny_store, tmp_path / "r", "optim.lr=1e6", "optim.schedule.kind=constant"), quiet)
 
 
 def test_init_from_takes_weights_only(tiny_store, tmp_path, with_page):
