@@ -56,15 +56,21 @@ def run(commands: list[str], folder: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stderr}"
 
 
-@pytest.mark.parametrize(
-    ("where", "text"),
-    [
-        pytest.param(where, text, id=where, marks=[pytest.mark.slow] if SLOW.search(text) else [])
-        for where, text in blocks("sh")
-        if not text.startswith("make ")
-    ],
-)
-def test_commands(where, text, workplace):
+def commands() -> list:
+    """The commands of each document, one after the other; those of `make` apart, which would run the tests again."""
+    found: dict[str, str] = {}
+    for where, text in blocks("sh"):
+        if not text.startswith("make "):
+            document = where.partition(":")[0]
+            found[document] = found.get(document, "") + text
+    return [
+        pytest.param(text, id=document, marks=[pytest.mark.slow] if SLOW.search(text) else [])
+        for document, text in found.items()
+    ]
+
+
+@pytest.mark.parametrize("text", commands())
+def test_commands(text, workplace):
     run(shell(text), workplace)
 
 
