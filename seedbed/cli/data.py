@@ -33,7 +33,7 @@ def prepare(
     from seedbed.data.tokenizer import load_tokenizer
     from seedbed.files.jsonl import ReadCounts
 
-    require_new(out, overwrite)
+    require_new(out, overwrite, [*files, tokenizer])
     counts = ReadCounts()
     documents = read_documents(files, field, on_bad.value, counts)
     header = store.prepare(documents, load_tokenizer(tokenizer), out, seq_len, heldout, counts=counts)

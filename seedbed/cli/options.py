@@ -1,6 +1,6 @@
 """Options that several data commands share."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -21,10 +21,15 @@ OnBad = Annotated[OnBadPolicy, typer.Option(help="A line without a usable text: 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 
 
-def require_new(out: Path, overwrite: bool) -> None:
-    """Raise InputError when ``out`` exists and may not be replaced."""
+def require_new(out: Path, overwrite: bool, inputs: Iterable[Path]) -> None:
+    """Raise InputError when ``out`` exists and may not be replaced, or when one of ``inputs`` is it or lies in it."""
     if out.exists() and not overwrite:
         raise InputError(f"{out}: exists already; choose another name or pass --overwrite")
+    if out.exists():
+        place = out.resolve()
+        for path in inputs:
+            if path.resolve().is_relative_to(place):
+                raise InputError(f"{out}: holds the input {path}, which would be lost; choose another name")
 
 
 def report_counts(skipped: Mapping[str, int], repaired: Mapping[str, int]) -> None:

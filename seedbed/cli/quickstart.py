@@ -64,18 +64,22 @@ def corpus(folder: Path, config: "Config") -> None:
     from seedbed.data.stdlib import stdlib_documents
     from seedbed.data.store import Store, prepare
     from seedbed.data.tokenizer import load_tokenizer, train_tokenizer
-    from seedbed.files.atomic import folder_damage
+    from seedbed.files.atomic import folder_damage, require_replaceable
 
     tokenizer_dir, store_dir = folder / "tokenizer", folder / "store"
+    kept = {path: folder_damage(path) is None for path in (tokenizer_dir, store_dir)}
+    for path, marker in ((tokenizer_dir, "tokenizer.json"), (store_dir, "header.json")):
+        if not kept[path]:
+            require_replaceable(path, marker)
     vocab_size, seq_len = config.model.vocab_size or VOCAB_SIZE, config.model.max_seq_len
     documents = None
-    if folder_damage(tokenizer_dir) is not None:
+    if not kept[tokenizer_dir]:
         note("1/5 tokenizer: byte-level BPE on the prose and source of Python's standard library")
         documents = list(stdlib_documents())
         train_tokenizer((d.text for d in documents if d.split != "heldout"), vocab_size, tokenizer_dir)
     else:
         note(f"1/5 tokenizer: {tokenizer_dir} is there")
-    if folder_damage(store_dir) is not None:
+    if not kept[store_dir]:
         note("2/5 token store: encoding and packing")
         prepare(documents or stdlib_documents(), load_tokenizer(tokenizer_dir), store_dir, seq_len)
     else:

@@ -33,7 +33,7 @@ def train(
     from seedbed.data.tokenizer import train_tokenizer
     from seedbed.files.jsonl import ReadCounts
 
-    require_new(out, overwrite)
+    require_new(out, overwrite, files)
     counts = ReadCounts()
     texts = (document.text for document in read_documents(files, field, on_bad.value, counts))
     with warnings.catch_warnings(record=True) as caught:

@@ -1,5 +1,6 @@
 """Progress of work whose length is not known beforehand."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,8 +10,22 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 @contextmanager
 def spinner(title: str) -> Iterator[Callable[[str], None]]:
-    """A line on stderr with the time taken; yields a function that sets what it says after the title."""
-    columns = SpinnerColumn(), TextColumn("{task.description} {task.fields[state]}"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(title, total=None, state="")
-        yield lambda state: progress.update(task, state=state)
+    """A line on stderr with the time taken; yields a function that sets what it says after the title.
+
+    Where stderr is no terminal (a file, a pipe) the line is printed once, when the work has ended well.
+    """
+    console = Console(stderr=True)
+    if console.is_interactive:
+        columns = SpinnerColumn(), TextColumn("{task.description} {task.fields[state]}"), TimeElapsedColumn()
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task(title, total=None, state="")
+            yield lambda state: progress.update(task, state=state)
+        return
+    start, said = time.monotonic(), ""
+
+    def say(state: str) -> None:
+        nonlocal said
+        said = state
+
+    yield say
+    console.print(f"{title} {said} ({time.monotonic() - start:.0f} s)", soft_wrap=True, markup=False, highlight=False)

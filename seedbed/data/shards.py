@@ -50,9 +50,14 @@ class ShardWriter:
 
 
 class ShardReader:
-    """The files of a listing as one array, memory-mapped; their sizes are checked, their hashes are not."""
+    """The files of a listing as one array, memory-mapped; their sizes are checked, their hashes are not.
 
-    def __init__(self, folder: Path, listing: list[dict[str, Any]], dtype: str):
+    What is read must be below ``bound``: a number that is not raises InputError with the file's name.
+    """
+
+    def __init__(self, folder: Path, listing: list[dict[str, Any]], dtype: str, bound: int):
+        self._files = [folder / entry["name"] for entry in listing]
+        self._bound = bound
         self._parts = [_map(folder / entry["name"], entry["bytes"], dtype) for entry in listing]
         self._ends = np.cumsum([len(part) for part in self._parts], dtype=np.int64)  # [files]
 
@@ -66,7 +71,11 @@ class ShardReader:
         pieces = []
         while start < stop:
             first = int(self._ends[shard]) - len(self._parts[shard])
-            pieces.append(self._parts[shard][start - first : stop - first])
+            piece = self._parts[shard][start - first : stop - first]
+            if len(piece) and int(piece.max()) >= self._bound:
+                problem = f"damaged: holds {piece.max()}, where every number is below {self._bound}"
+                raise InputError(f"{self._files[shard]}: {problem}; make the store again with `seedbed data prepare`")
+            pieces.append(piece)
             start, shard = int(self._ends[shard]), shard + 1
         return pieces[0] if len(pieces) == 1 else np.concatenate([self._parts[0][:0], *pieces])
 

@@ -48,7 +48,9 @@ def read_documents(
         raise InputError("no input file given; name one or more JSONL files")
     for file in files:
         if not file.is_file():
-            problem = "is a folder; name the files in it" if file.is_dir() else "no such file"
+            if file.is_dir():
+                raise InputError(f"{file}: is a folder; name the files in it")
+            problem = "not a regular file; write its content into one first" if file.exists() else "no such file"
             raise InputError(f"{file}: {problem}")
     resolved = [file.resolve() for file in files]
     for index, file in enumerate(resolved):

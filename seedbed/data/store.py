@@ -10,6 +10,7 @@ commit.json                 sizes and hashes of all of these, written last
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,25 +19,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import ValidationError
 
+from seedbed.data.header import DOCS_DTYPE, FORMAT_VERSION, Header
 from seedbed.data.holdout import assign_splits
 from seedbed.data.progress import spinner
 from seedbed.data.shards import ShardReader, ShardWriter
 from seedbed.data.sources import Document, SplitName
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
-from seedbed.files.atomic import atomic_folder
+from seedbed.files.atomic import atomic_folder, folder_damage, require_replaceable
 from seedbed.files.jsonl import ReadCounts
 
 if TYPE_CHECKING:
     from seedbed.data.split import Split
 
-FORMAT_VERSION = 1
 SPLITS: tuple[SplitName, ...] = ("train", "heldout")
 SHARD_TOKENS = 100_000_000  # S1 appendix: raw binary shards are split at 100M tokens
 _BATCH_BYTES = 1 << 20  # text a batch; the library keeps about 100 bytes a token while it encodes
 _BATCH_DOCUMENTS = 4096
-_DOCS_DTYPE = "<i8"
+_TOKENS = re.compile(r"(train|heldout)-[0-9]+\.bin")
 
 
 class _SplitWriter:
@@ -44,7 +46,7 @@ class _SplitWriter:
 
     def __init__(self, folder: Path, name: SplitName, dtype: str, shard_tokens: int, stack: ExitStack):
         self.tokens = stack.enter_context(ShardWriter(folder, name, dtype, shard_tokens))
-        self.starts = stack.enter_context(ShardWriter(folder, f"{name}-docs", _DOCS_DTYPE, 2**62))
+        self.starts = stack.enter_context(ShardWriter(folder, f"{name}-docs", DOCS_DTYPE, 2**62))
         self.raw_bytes = 0
         self.documents_split = 0
 
@@ -87,13 +89,17 @@ def prepare(
     (see assign_splits), and is stored as bos, tokens, eos. A store that is already there is replaced. Memory holds a
     few megabytes of text at a time.
     ``counts`` is what the source skipped and mended while it was read; it is kept in the header. Raises InputError
-    when no document trains, when an argument is out of range, or when an id does not fit the vocabulary.
+    when no document trains, when an argument is out of range, when an id does not fit the vocabulary, or when ``out``
+    holds anything but a store.
     """
-    if seq_len < 1 or shard_tokens < 1:
-        raise InputError(f"seq_len={seq_len}, shard_tokens={shard_tokens}: both must be at least 1")
+    if seq_len < 2:
+        raise InputError(f"seq_len={seq_len}: must be at least 2; a window of one token gives nothing to predict from")
+    if shard_tokens < 1:
+        raise InputError(f"shard_tokens={shard_tokens}: must be at least 1")
     if not 0 <= heldout_fraction < 1:
         raise InputError(f"held-out fraction {heldout_fraction}: must be at least 0 and below 1")
     dtype = "uint16" if tokenizer.vocab_size <= 2**16 else "uint32"
+    require_replaceable(out, "header.json")
     counts = ReadCounts() if counts is None else counts
     assigned = assign_splits(documents, heldout_fraction)
     with atomic_folder(out) as folder:
@@ -180,37 +186,27 @@ def _little(dtype: str) -> str:
 class Store:
     """A token store opened for reading.
 
-    Raises InputError when there is none, when its version is unknown, or when a file has not the size in the header.
+    Checked are the sizes of all its files and the content of all but the token shards, which `seedbed data inspect`
+    compares with their hashes. Raises InputError when there is no store, when its version is unknown, or when
+    something in it is missing, changed or contradicts itself.
     """
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        try:
-            self.header: dict[str, Any] = json.loads((self.path / "header.json").read_text(encoding="utf-8"))
-            version = self.header["format_version"]
-        except (FileNotFoundError, NotADirectoryError):
-            raise InputError(f"{self.path}: no token store there; make one with `seedbed data prepare`") from None
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{self.path / 'header.json'}: damaged; make the store again") from None
-        if version != FORMAT_VERSION:
-            raise InputError(
-                f"{self.path}: store format {version}, this release reads {FORMAT_VERSION}; make the store again"
-            )
+        file = self.path / "header.json"
+        if not file.is_file():
+            raise InputError(f"{self.path}: no token store there; make one with `seedbed data prepare`")
+        if damage := folder_damage(self.path, hashed=lambda name: not _TOKENS.fullmatch(name)):
+            raise InputError(f"{self.path}: damaged: {damage}; make the store again with `seedbed data prepare`")
+        self.header: dict[str, Any] = _read_header(file)
         self._splits = {name: self._open(name) for name in SPLITS}
 
     def _open(self, name: SplitName) -> "Split":
         from seedbed.data.split import Split  # here: it needs torch, preparing data does not
 
         header, part = self.header, self.header["splits"][name]
-        dtype = header["dtype"]
-        if dtype not in ("uint16", "uint32") or header["vocab_size"] - 1 > np.iinfo(dtype).max:
-            raise InputError(f"{self.path / 'header.json'}: {dtype} cannot hold a vocabulary of {header['vocab_size']}")
-        tokens = ShardReader(self.path, part["shards"], _little(dtype))
-        starts = ShardReader(self.path, part["document_starts"], _DOCS_DTYPE)
-        if len(tokens) != part["tokens"] or len(starts) != part["documents"]:
-            raise InputError(
-                f"{self.path / 'header.json'}: counts and shards of {name!r} disagree; make the store again"
-            )
+        tokens = ShardReader(self.path, part["shards"], _little(header["dtype"]), header["vocab_size"])
+        starts = ShardReader(self.path, part["document_starts"], DOCS_DTYPE, part["tokens"])
         fingerprint = hashlib.sha256("".join(shard["sha256"] for shard in part["shards"]).encode()).hexdigest()
         return Split(name, header["seq_len"], header["eos_id"], fingerprint, tokens, starts.read(0, len(starts)))
 
@@ -231,3 +227,24 @@ class Store:
                 f"{self.path}: encoded by tokenizer {self.header['tokenizer_hash'][:12]}, not {tokenizer_hash[:12]}; "
                 "prepare the data with this tokenizer"
             )
+
+
+def _read_header(file: Path) -> dict[str, Any]:
+    """The header as JSON values, checked against its model."""
+    again = "make the store again with `seedbed data prepare`"
+    try:
+        header = json.loads(file.read_text(encoding="utf-8"))
+        version = header["format_version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(f"{file}: damaged; {again}") from None
+    if version != FORMAT_VERSION:
+        raise InputError(f"{file}: store format {version}, this release reads {FORMAT_VERSION}; {again}")
+    try:
+        Header.model_validate(header)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{file}: {place}{': ' if place else ''}{first['msg'].removeprefix('Value error, ')}; {again}"
+        ) from None
+    return header

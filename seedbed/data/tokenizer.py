@@ -17,7 +17,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from seedbed.data.progress import spinner
 from seedbed.errors import InputError
-from seedbed.files.atomic import atomic_folder
+from seedbed.files.atomic import atomic_folder, require_replaceable
 
 BOS, EOS = "<|bos|>", "<|eos|>"
 SMALLEST_VOCABULARY = 256 + 2  # all bytes and the two control tokens
@@ -150,11 +150,12 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, out: str | Path) -> T
 
     Ids 0 and 1 are `<|bos|>` and `<|eos|>`, then the 256 bytes, then merges of pairs seen at least twice. The file
     depends on the texts alone, not on hash seeds or threads. Where the texts run out of pairs the vocabulary is
-    smaller than asked: a warning says so, and `training.json` records both sizes. Raises InputError when
-    ``vocab_size`` is below 258.
+    smaller than asked: a warning says so, and `training.json` records both sizes. A tokenizer that is already there
+    is replaced. Raises InputError when ``vocab_size`` is below 258, or when ``out`` holds anything else.
     """
     if vocab_size < SMALLEST_VOCABULARY:
         raise InputError(f"vocabulary of {vocab_size}: needs at least {SMALLEST_VOCABULARY} (256 bytes, bos and eos)")
+    require_replaceable(out, "tokenizer.json")
     backend = tokenizers.Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(_pieces(MAX_PIECE)), behavior="isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -171,6 +172,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, out: str | Path) -> T
     seen = {"documents": 0, "bytes": 0}
     with spinner("training the tokenizer:") as show:
         backend.train_from_iterator(_counted(texts, seen, show), trainer)
+        show(_progress(seen))
     true_size = backend.get_vocab_size()
     training = {"format_version": 1, "requested_vocab_size": vocab_size, "vocab_size": true_size, **seen}
     config = {
@@ -180,7 +182,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, out: str | Path) -> T
         "clean_up_tokenization_spaces": False,
     }
     with atomic_folder(out) as folder:
-        backend.save(str(folder / "tokenizer.json"))
+        # as text: the library's own save hides which error of the system it met
+        (folder / "tokenizer.json").write_text(backend.to_str(pretty=True), encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
         (folder / "training.json").write_text(json.dumps(training, indent=1), encoding="utf-8")
     if true_size != vocab_size:
@@ -197,6 +200,10 @@ def _counted(texts: Iterable[str], seen: dict[str, int], show: Callable[[str], N
         seen["documents"] += 1
         seen["bytes"] += len(text.encode("utf-8"))
         if seen["documents"] % 100 == 0:
-            show(f"{seen['documents']:,} documents, {seen['bytes']:,} bytes")
+            show(_progress(seen))
         yield text
-    show(f"{seen['documents']:,} documents, {seen['bytes']:,} bytes; merging")
+    show(f"{_progress(seen)}; merging")
+
+
+def _progress(seen: dict[str, int]) -> str:
+    return f"{seen['documents']:,} documents, {seen['bytes']:,} bytes"

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,25 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _target(path: str | Path) -> Path:
+    """The place that ``path`` means: links followed, also one that points at nothing yet, and ``..`` taken out."""
+    try:
+        return Path(path).resolve()
+    except RuntimeError:  # how pathlib reports it
+        raise InputError(f"{path}: a link that leads back to itself; name another place") from None
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Give an error of the system that names no file (a full disk, met while writing) the name ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def _make_parent(path: Path) -> None:
@@ -76,14 +95,18 @@ def clear_leftovers(folder: Path) -> None:
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
-    """Replace the file at ``path`` by ``content``; a crash leaves the old file or the new one, never a mix."""
-    path = Path(path)
+    """Replace the file at ``path`` by ``content``; a crash leaves the old file or the new one, never a mix.
+
+    Where ``path`` is a link, what it points at is replaced.
+    """
+    path = _target(path)
     _make_parent(path)
     _clear_leftovers(path)
     aside = _aside(path)
     try:
-        aside.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
-        sync(aside)
+        with _naming(path):
+            aside.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+            sync(aside)
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
@@ -102,9 +125,10 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
     An existing folder at ``path`` is replaced at that moment. A writer killed between the two renames of a
     replacement leaves the old folder aside; the next writer of ``path`` brings it back. Left-overs of writers that
-    died are removed.
+    died are removed. Where ``path`` is a link, what it points at is replaced. Callers that did not make the folder at
+    ``path`` themselves ask `require_replaceable` first.
     """
-    path = Path(path)
+    path = _target(path)
     _make_parent(path)
     _clear_leftovers(path)
     if path.exists() and not path.is_dir():
@@ -112,8 +136,9 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     aside = _aside(path)
     aside.mkdir()
     try:
-        yield aside
-        _commit(aside)
+        with _naming(path):
+            yield aside
+            _commit(aside)
         if path.exists():
             old = aside.with_name(f"{_ASIDE}{os.getpid()}-old-{path.name}")
             try:
@@ -142,22 +167,57 @@ def _commit(folder: Path) -> None:
     write_atomic(folder / COMMIT, json.dumps({"format_version": 1, "files": listing}, indent=1))
 
 
-def folder_damage(path: str | Path) -> str | None:
-    """Say what is wrong with a committed folder, or None when every listed file is there, unchanged."""
-    path = Path(path)
+def _listing(path: Path) -> dict[str, tuple[int, str]]:
+    """(bytes, SHA-256) of each committed file. Raises InputError that says what is wrong with the list."""
     try:
         listing = json.loads((path / COMMIT).read_text(encoding="utf-8"))["files"]
-        expected = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in listing.items()}
+        return {str(name): (entry["bytes"], entry["sha256"]) for name, entry in listing.items()}
     except (FileNotFoundError, NotADirectoryError):
-        return f"{COMMIT} is missing (the folder was never finished)"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{COMMIT} is damaged"
+        raise InputError(f"{COMMIT} is missing (the folder was never finished)") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InputError(f"{COMMIT} is damaged") from None
+
+
+def folder_damage(path: str | Path, hashed: Callable[[str], bool] = lambda _: True) -> str | None:
+    """Say what is wrong with a committed folder, or None when every listed file is there, unchanged.
+
+    ``hashed`` says by its name whether a file's content is read and compared; of the others the size is.
+    """
+    path = Path(path)
+    try:
+        expected = _listing(path)
+    except InputError as error:
+        return str(error)
     for name, (size, digest) in expected.items():
         file = path / name
         if not file.is_file():
             return f"{name} is missing"
         if file.stat().st_size != size:
             return f"{name} has {file.stat().st_size} bytes instead of {size}"
-        if sha256(file) != digest:
+        if hashed(name) and sha256(file) != digest:
             return f"the content of {name} changed (SHA-256 differs)"
     return None
+
+
+def require_replaceable(path: str | Path, marker: str) -> None:
+    """Raise InputError unless writing the folder ``path`` can destroy nothing but an earlier output of the same kind.
+
+    That is: nothing is there, or an empty folder, or a committed folder whose list has the file ``marker`` and that
+    holds no file beyond the list. Damage to its files does not matter. A folder of ours has its name only once it is
+    committed, so anything else was put there by somebody.
+    """
+    path = _target(path)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: is a file; name a folder, or move the file away")
+    if not path.exists() or not any(path.iterdir()):
+        return
+    try:
+        listing = _listing(path)
+    except InputError:
+        listing = {}
+    if marker not in listing:
+        raise InputError(f"{path}: is not a folder made here with a {marker}, so it is kept; choose another name")
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        if name not in listing and name != COMMIT and (file.is_symlink() or not file.is_dir()):
+            raise InputError(f"{path}: holds {name}, which was not written with it; move that away first")

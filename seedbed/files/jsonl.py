@@ -76,9 +76,9 @@ def _parse(line: bytes, where: str) -> Any:
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        if path.suffix == ".zst":
+        if path.suffix.lower() == ".zst":
             yield from _split_lines(_zstd_chunks(path))
-        elif path.suffix == ".gz":
+        elif path.suffix.lower() == ".gz":
             with gzip.open(path, "rb") as file:
                 yield from file
         else:

@@ -1,6 +1,8 @@
 """`seedbed tokenizer` and `seedbed data`, as a person calls them."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 
@@ -84,14 +86,14 @@ def test_wrong_input_exits_2_with_one_line_and_changes_nothing(run, corpus, tmp_
         (("tokenizer", "train", corpus, "--vocab-size", 9, "-o", tmp_path / "u"), "at least 258"),
         (("tokenizer", "train", corpus, "--vocab-size", 300, "-o", tmp_path / "t"), "exists already"),
         (prepare, f"{bad}:1: no field 'text'"),
-        ((*prepare, "--seq-len", 0), "seq_len=0"),
+        ((*prepare, "--seq-len", 1), "seq_len=1"),
         (("data", "prepare", corpus, "--tokenizer", tmp_path, "-o", tmp_path / "s"), "not a tokenizer folder"),
         (("data", "inspect", tmp_path / "t"), "no token store"),
     ):
         code, out, err = run(*arguments)
         assert code == 2, err
         assert out == ""
-        assert problem in err.replace("\r", "\n").splitlines()[-1], err
+        assert problem in err.splitlines()[-1], err
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -107,6 +109,65 @@ def test_overwrite_and_damage(run, corpus, tmp_path):
     code, _, err = run("data", "inspect", tmp_path / "s")
     assert code == 2
     assert "train-00000.bin changed" in err
+
+
+def test_overwrite_spares_what_is_not_its_own(run, corpus, tmp_path):
+    """Folders of people, of the other kind, and those that hold an input, by whatever name."""
+    run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
+    prepare = ("data", "prepare", corpus, "--tokenizer", tmp_path / "t", "--seq-len", 16, "--overwrite", "-o")
+    assert run(*prepare, tmp_path / "s")[0] == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    inside = tmp_path / "s" / "b.jsonl"
+    inside.write_text(corpus.read_text())
+    train = ("tokenizer", "train", corpus, "--vocab-size", 262, "--overwrite", "-o")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for arguments, problem in (
+        ((*prepare, tmp_path / "mine"), "is not a folder made here with a header.json"),
+        ((*prepare, tmp_path / "t"), f"holds the input {tmp_path / 't'}"),
+        ((*prepare, tmp_path / "link"), f"holds the input {tmp_path / 't'}"),
+        ((*prepare, tmp_path), f"holds the input {corpus}"),
+        ((*prepare, tmp_path / "s"), "holds b.jsonl"),
+        (("data", "prepare", inside, *prepare[3:], tmp_path / "s"), f"holds the input {inside}"),
+        ((*train, tmp_path / "s"), "is not a folder made here with a tokenizer.json"),
+        ((*train, tmp_path / "mine"), "is not a folder made here with a tokenizer.json"),
+        ((*train, tmp_path), f"holds the input {corpus}"),
+    ):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, "")
+        assert problem in err.splitlines()[-1], err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    inside.unlink()
+    assert run(*prepare, tmp_path / "s")[0] == 0
+    assert run(*train, tmp_path / "t")[0] == 0
+
+
+def test_quickstart_spares_folders_it_did_not_make(run, tmp_path):
+    """Refused before any work, also where only the second of its folders is somebody's."""
+    for name in ("store", "tokenizer"):
+        folder = tmp_path / name / name
+        folder.mkdir(parents=True)
+        (folder / "mine").write_text("x")
+        code, _, err = run("quickstart", "--dir", tmp_path / name)
+        assert code == 2
+        assert f"{folder}: is not a folder made here" in err
+        assert [path.name for path in (tmp_path / name).rglob("*")] == [name, "mine"]
+
+
+def test_no_frames_where_stderr_is_a_pipe(run, corpus, tmp_path):
+    _, _, err = run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
+    assert re.fullmatch(r"training the tokenizer: 4 documents, \d+ bytes \(\d+ s\)\n", err)
+    corpus.write_text('{"text": "a"}\n7\n')
+    _, _, err = run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "u")
+    assert re.fullmatch(r"error: .*a\.jsonl:2: .*\n", err)
+
+
+def test_a_pipe_as_input_is_named_so(run, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    code, _, err = run("tokenizer", "train", tmp_path / "pipe", "--vocab-size", 262, "-o", tmp_path / "t")
+    assert code == 2
+    assert "pipe: not a regular file" in err
 
 
 def test_command_modules_import_nothing_heavy():

@@ -15,7 +15,7 @@ from seedbed.data.split import IGNORED
 from seedbed.data.store import Store, prepare
 from seedbed.data.tokenizer import load_tokenizer, train_tokenizer
 from seedbed.errors import InputError
-from seedbed.files.atomic import folder_damage
+from seedbed.files.atomic import COMMIT, folder_damage, sha256
 from seedbed.files.jsonl import ReadCounts
 
 DOCUMENTS = [Document(f"d{i}", text) for i, text in enumerate(TEXTS * 5)]
@@ -44,7 +44,7 @@ def slow_windows(streams: list[list[int]], seq_len: int, pad: int):
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(TEXT, min_size=1, max_size=8), st.integers(1, 24), st.integers(1, 40))
+@given(st.lists(TEXT, min_size=1, max_size=8), st.integers(2, 24), st.integers(1, 40))
 def test_windows_equal_the_slow_reference(tokenizer, tmp_path, texts, seq_len, shard_tokens):
     """Whatever the bin length and wherever shards are cut: nothing lost, each token but the bos predicted once."""
     header = prepare(train_documents(texts), tokenizer, tmp_path / "s", seq_len, shard_tokens=shard_tokens)
@@ -138,7 +138,7 @@ def test_bad_line_at_the_end_leaves_nothing(tokenizer, tmp_path):
     assert Store(tmp_path / "s").header["splits"]["train"]["documents"] < 30
 
 
-@pytest.mark.parametrize("arguments", [(0, 0.1), (-1, 0.1), (16, 1.0), (16, -0.1), (16, float("nan"))])
+@pytest.mark.parametrize("arguments", [(1, 0.1), (0, 0.1), (-1, 0.1), (16, 1.0), (16, -0.1), (16, float("nan"))])
 def test_arguments_out_of_range_are_refused(tokenizer, tmp_path, arguments):
     with pytest.raises(InputError):
         prepare(DOCUMENTS, tokenizer, tmp_path / "s", *arguments)
@@ -179,9 +179,17 @@ def test_id_beyond_the_vocabulary_is_refused(tokenizer, tmp_path):
     assert not (tmp_path / "s").exists()
 
 
+def recommit(store, name):
+    """List a changed file as if it had been written so."""
+    listing = json.loads((store / COMMIT).read_text())
+    listing["files"][name] = {"bytes": (store / name).stat().st_size, "sha256": sha256(store / name)}
+    (store / COMMIT).write_text(json.dumps(listing))
+
+
 def edit_header(store, **changes):
     header = json.loads((store / "header.json").read_text())
     (store / "header.json").write_text(json.dumps(header | changes))
+    recommit(store, "header.json")
 
 
 @pytest.mark.parametrize(
@@ -189,16 +197,81 @@ def edit_header(store, **changes):
     [
         ({"format_version": 2}, "store format 2"),
         ({"vocab_size": 70_000}, "uint16 cannot hold"),
-        ({"dtype": "float32"}, "float32 cannot hold"),
-        ({"dtype": "uint32"}, "disagree"),
+        ({"dtype": "float32"}, "dtype: Input should be 'uint16' or 'uint32'"),
+        ({"dtype": "uint32"}, "counts and shards of 'train' disagree"),
+        ({"dtype": None}, "dtype: "),
+        ({"seq_len": 1}, "seq_len: "),
+        ({"seq_len": "16"}, "seq_len: "),
+        ({"seq_len": 17}, "bins, tokens and padding of 'train' disagree"),
+        ({"vocab_size": 0}, "vocab_size: "),
+        ({"bos_id": 300}, "below vocab_size"),
+        ({"eos_id": -1}, "eos_id: "),
+        ({"packing": "best-fit"}, "packing: "),
+        ({"splits": {}}, "splits.train: Field required"),
+        ({"tokenizer_hash": 7}, "tokenizer_hash: "),
     ],
 )
 def test_header_that_does_not_fit_is_refused(tokenizer, tmp_path, changes, problem):
     """Case 16: the type is checked on read."""
     prepare(DOCUMENTS, tokenizer, tmp_path / "s", 16)
     edit_header(tmp_path / "s", **changes)
+    with pytest.raises(InputError, match=problem) as caught:
+        Store(tmp_path / "s")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [({"name": "../train-00000.bin"}, "shards.0.name: "), ({"bytes": -2}, "shards.0.bytes: "), (None, "shards: ")],
+)
+def test_odd_lists_of_shards_are_refused(tokenizer, tmp_path, change, problem):
+    splits = prepare(DOCUMENTS, tokenizer, tmp_path / "s", 16)["splits"]
+    shards = splits["train"]["shards"]
+    shards[:] = [] if change is None else [shards[0] | change]
+    edit_header(tmp_path / "s", splits=splits)
     with pytest.raises(InputError, match=problem):
         Store(tmp_path / "s")
+
+
+@pytest.mark.parametrize("name", ["header.json", "train-docs-00000.bin", "tokenizer/tokenizer.json"])
+def test_changed_small_files_are_refused_on_opening(tokenizer, tmp_path, name):
+    """Of the same size, and still readable: only the hash tells."""
+    prepare(DOCUMENTS, tokenizer, tmp_path / "s", 16)
+    file = tmp_path / "s" / name
+    raw = file.read_bytes()
+    last = max(i for i, byte in enumerate(raw) if byte in b"0123456789\x00")
+    file.write_bytes(raw[:last] + (b"8" if raw[last : last + 1] == b"7" else b"7") + raw[last + 1 :])
+    with pytest.raises(InputError, match=f"content of {name} changed"):
+        Store(tmp_path / "s")
+
+
+def test_store_that_was_never_committed_is_refused(tokenizer, tmp_path):
+    prepare(DOCUMENTS, tokenizer, tmp_path / "s", 16)
+    (tmp_path / "s" / COMMIT).unlink()
+    with pytest.raises(InputError, match=f"{COMMIT} is missing"):
+        Store(tmp_path / "s")
+
+
+def test_token_beyond_the_vocabulary_names_the_shard(tokenizer, tmp_path):
+    """Shards are not hashed on opening; a damaged one is met where it is read."""
+    prepare(train_documents(TEXTS), tokenizer, tmp_path / "s", 16, shard_tokens=50)
+    file = tmp_path / "s" / "train-00001.bin"
+    tokens = np.fromfile(file, dtype="<u2")
+    tokens[20] = 300
+    tokens.tofile(file)
+    split = Store(tmp_path / "s").split("train")
+    split.windows([0, 1])
+    with pytest.raises(InputError, match=r"train-00001\.bin: damaged: holds 300"):
+        split.windows([4])
+
+
+def test_only_a_store_is_replaced(tokenizer, tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "mine").write_text("x")
+    for folder in (tmp_path / "s", tokenizer.folder):
+        with pytest.raises(InputError, match=r"not a folder made here with a header\.json"):
+            prepare(DOCUMENTS, tokenizer, folder, 16)
+    assert (tmp_path / "s" / "mine").read_text() == "x"
 
 
 @pytest.mark.parametrize("name", ["train-00001.bin", "train-docs-00000.bin", "heldout-00000.bin"])
@@ -207,10 +280,10 @@ def test_cut_or_missing_shard_is_refused(tokenizer, tmp_path, name):
     prepare(DOCUMENTS, tokenizer, tmp_path / "s", 16, shard_tokens=100)
     file = tmp_path / "s" / name
     file.write_bytes(file.read_bytes()[:-3])
-    with pytest.raises(InputError, match=rf"{name}: has \d+ bytes instead of"):
+    with pytest.raises(InputError, match=rf"{name} has \d+ bytes instead of"):
         Store(tmp_path / "s")
     file.unlink()
-    with pytest.raises(InputError, match=f"{name}: is missing"):
+    with pytest.raises(InputError, match=f"{name} is missing"):
         Store(tmp_path / "s")
 
 
@@ -228,6 +301,8 @@ def test_no_store_or_a_damaged_header(tokenizer, tmp_path, content):
 def test_tokenizer_swapped_inside_the_store_is_refused(tokenizer, tmp_path):
     prepare(DOCUMENTS, tokenizer, tmp_path / "s", 16)
     train_tokenizer(TEXTS, 258, tmp_path / "other").save(tmp_path / "s" / "tokenizer")
+    for name in ("tokenizer.json", "tokenizer_config.json", "training.json"):
+        recommit(tmp_path / "s", f"tokenizer/{name}")
     with pytest.raises(InputError, match="encoded by tokenizer"):
         Store(tmp_path / "s").tokenizer()
 

@@ -1,5 +1,6 @@
 """Writers killed at every step, and folders damaged in every way."""
 
+import errno
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seedbed.errors import InputError
-from seedbed.files.atomic import COMMIT, atomic_folder, folder_damage, write_atomic
+from seedbed.files.atomic import COMMIT, atomic_folder, folder_damage, require_replaceable, write_atomic
 
 _CHANGES = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
 
@@ -188,3 +189,83 @@ def test_commit_lists_every_file(tmp_path):
     listing = json.loads((tmp_path / "folder" / COMMIT).read_text())
     assert listing["format_version"] == 1
     assert {name: entry["bytes"] for name, entry in listing["files"].items()} == {"a.txt": 1, "sub/b.txt": 2}
+
+
+def test_hashes_are_compared_where_asked(tmp_path):
+    fill(tmp_path / "folder", "x")
+    (tmp_path / "folder" / "a.txt").write_text("y")
+    assert folder_damage(tmp_path / "folder", hashed=lambda name: name != "a.txt") is None
+    assert folder_damage(tmp_path / "folder", hashed=lambda name: name == "a.txt") is not None
+
+
+def test_links_and_dots_are_followed(tmp_path):
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    links = {"there": tmp_path / "target", "relative": Path("deep/er/other")}
+    for name, target in links.items():
+        (tmp_path / name).symlink_to(target)
+        for text in ("first", "second"):  # the first makes what a dangling link points at
+            fill(tmp_path / name, text)
+            assert (tmp_path / name).is_symlink()
+            assert content(tmp_path / name) == text
+    fill(tmp_path / "deep" / "er" / ".." / "folder", "x")
+    assert names(tmp_path / "deep") == ["er", "folder"]
+    (tmp_path / "file").symlink_to(tmp_path / "deep" / "file")
+    for text in ("first", "second"):
+        write_atomic(tmp_path / "file", text)
+        assert (tmp_path / "file").is_symlink()
+        assert (tmp_path / "deep" / "file").read_text() == text
+    assert names(tmp_path) == ["deep", "file", "relative", "target", "there"]
+
+
+def test_a_link_to_itself_is_refused(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InputError, match="leads back to itself"):
+        fill(tmp_path / "loop", "x")
+
+
+def test_a_full_disk_names_the_target(tmp_path, monkeypatch):
+    with pytest.raises(OSError, match="folder") as caught, atomic_folder(tmp_path / "folder"):
+        raise OSError(errno.ENOSPC, "No space left on device")  # as writing to an open file does
+    assert caught.value.filename == str(tmp_path / "folder")
+
+    def full(self: Path, raw: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_atomic(tmp_path / "file", "x")
+    assert caught.value.filename == str(tmp_path / "file")
+    assert names(tmp_path) == []
+
+
+def test_what_may_be_replaced(tmp_path):
+    target = tmp_path / "folder"
+    require_replaceable(target, "a.txt")
+    target.mkdir()
+    require_replaceable(target, "a.txt")
+    fill(target, "x")
+    require_replaceable(target, "a.txt")
+    require_replaceable(target, "sub/b.txt")
+    (target / "a.txt").unlink()  # damaged, but ours
+    require_replaceable(target, "a.txt")
+
+
+@pytest.mark.parametrize("state", ["file", "foreign", "other kind", "odd list", "more in it", "linked"])
+def test_what_may_not_be_replaced(tmp_path, state):
+    target = tmp_path / "folder"
+    if state == "file":
+        target.touch()
+    elif state in ("foreign", "linked"):
+        (tmp_path / "real").mkdir()
+        target.symlink_to(tmp_path / "real") if state == "linked" else target.mkdir()
+        (target / "a.txt").write_text("mine")
+    else:
+        fill(target, "x")
+        if state == "odd list":
+            (target / COMMIT).write_text("[]")
+        elif state == "more in it":
+            (target / "sub" / "notes").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=r"sub/notes" if state == "more in it" else "folder|real"):
+        require_replaceable(target, "header.json" if state == "other kind" else "a.txt")
+    assert sorted(tmp_path.rglob("*")) == before

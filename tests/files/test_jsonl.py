@@ -24,6 +24,8 @@ def test_plain_gzip_and_zstandard_read_alike(tmp_path):
     assert list(read_jsonl(write(tmp_path / "a.jsonl", PLAIN))) == WANTED
     assert list(read_jsonl(write(tmp_path / "a.jsonl.gz", gzip.compress(PLAIN)))) == WANTED
     assert list(read_jsonl(write(tmp_path / "a.jsonl.zst", b"".join(frames)))) == WANTED
+    assert list(read_jsonl(write(tmp_path / "B.JSONL.GZ", gzip.compress(PLAIN)))) == WANTED
+    assert list(read_jsonl(write(tmp_path / "B.JSONL.ZST", b"".join(frames)))) == WANTED
 
 
 @pytest.mark.parametrize(
