@@ -20,12 +20,17 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-def suggest(word: str, known: list[str]) -> str:
-    """``"; did you mean 'x'?"`` where a known word is close, else the list of known words."""
+def close_name(word: str, known: list[str]) -> str | None:
+    """The known word that is close to ``word``, or what other tools call one; None where there is none."""
     close = get_close_matches(word, known, n=1, cutoff=0.6)
     elsewhere = get_close_matches(word, [name for name, ours in ELSEWHERE.items() if ours in known], n=1, cutoff=0.8)
-    close = close or [ELSEWHERE[name] for name in elsewhere]
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known) or 'none'}"
+    return (close or [ELSEWHERE[name] for name in elsewhere] or [None])[0]
+
+
+def suggest(word: str, known: list[str]) -> str:
+    """``"did you mean 'x'?"`` where a known word is close, else the list of known words."""
+    close = close_name(word, known)
+    return f"did you mean '{close}'?" if close else f"known: {', '.join(known) or 'none'}"
 
 
 @cache

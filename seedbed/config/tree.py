@@ -12,17 +12,22 @@ from seedbed.config.options import law_options
 
 FORMAT_VERSION = 1
 
-Positive = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Span = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+# Sizes and counts fit 32 bits and floats fit fp32, whatever computes with them.
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
+Rate = Annotated[float, Field(ge=0, le=1e6)]
+Span = Annotated[int, Field(ge=0, lt=2**31)] | Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Epsilon = Annotated[float, Field(ge=1e-37, le=1)]
+Folder = Annotated[str, Field(min_length=1, pattern="^[^\\x00]*$")]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class RunConfig(Section):
-    dir: str | None = None
+    dir: Folder | None = None
     """Folder of the run."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of weights and of the data order."""
@@ -55,15 +60,15 @@ class ModelConfig(Section):
     """Width of the residual stream."""
     n_layers: Positive = 4
     """Blocks, each attention and a feed-forward network."""
-    max_seq_len: Positive = 256
+    max_seq_len: Annotated[int, Field(ge=2, lt=2**31)] = 256
     """Longest sequence; the size of the position table where positions are learned."""
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     """Norm in front of each branch and of the head."""
-    norm_eps: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-12
+    norm_eps: Epsilon = 1e-12
     """Added to the mean square in every norm; 1e-5 hides a small initialization (S0 section 2.1)."""
     position: Literal["rope", "learned"] = "rope"
     """rope: rotary angles, made in fp32. learned: a table added to the embedding."""
-    rope_theta: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10_000.0
+    rope_theta: Annotated[float, Field(gt=0, le=1e30)] = 10_000.0
     """Base of the rotary angles."""
     bias: bool = False
     """Biases on linear maps and shifts on norms."""
@@ -119,7 +124,7 @@ class InitConfig(BaseModel):
 
 
 class DataConfig(Section):
-    store: str | None = None
+    store: Folder | None = None
     """Folder made by `seedbed data prepare`."""
 
 
@@ -166,18 +171,18 @@ class MuonConfig(Section):
     """Decay of the momentum that is orthogonalized."""
     nesterov: bool = True
     """Look one step ahead along the momentum."""
-    ns_steps: Annotated[int, Field(ge=5)] = 5
+    ns_steps: Annotated[int, Field(ge=5, le=100)] = 5
     """Newton-Schulz steps; fewer than 5 do not orthogonalize."""
 
 
 class OptimConfig(Section):
     name: Literal["adamw", "muon"] = "muon"
     """muon: Muon on the matrices of the blocks, AdamW on embeddings, head, norms and biases."""
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2e-3
+    lr: Annotated[float, Field(gt=0, le=1e6)] = 2e-3
     """Peak learning rate, of every group."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     """Decays of AdamW's first and second moment."""
-    eps: Annotated[float, Field(gt=0)] = 1e-8
+    eps: Epsilon = 1e-8
     """Added to the root of AdamW's second moment."""
     weight_decay: Rate = 0.1
     """On matrices; never on norms and biases."""
@@ -205,7 +210,7 @@ class TrainConfig(Section):
     """Sequences a step, over all ranks and accumulation steps."""
     micro_batch_size: Positive | None = None
     """Sequences a forward pass; batch_size / micro_batch_size passes are accumulated. Default: batch_size."""
-    clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    clip_norm: Annotated[float, Field(gt=0, le=1e30)] | None = 1.0
     """Bound of the global gradient norm; null switches clipping off."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: forward and backward under autocast, weights and optimizer in fp32."""
@@ -215,15 +220,15 @@ class TrainConfig(Section):
     """torch.compile the model; pays only on runs of many steps."""
     log_every: Positive = 1
     """Steps between rows of metrics.jsonl."""
-    eval_every: Annotated[int, Field(ge=-1)] = 100
+    eval_every: Annotated[int, Field(ge=-1, lt=2**31)] = 100
     """Steps between evaluations; 0: only at the end; -1: never."""
     eval_sequences: Positive | None = 64
     """Held-out sequences an evaluation reads, the same ones each time; null: all of them."""
-    checkpoint_every: Annotated[int, Field(ge=0)] = 100
+    checkpoint_every: Annotated[int, Field(ge=0, lt=2**31)] = 100
     """Steps between checkpoints; 0: only at the end and when a signal stops the run."""
     keep_checkpoints: Positive = 2
     """Newest checkpoints to keep; the newest whole one is never removed."""
-    init_from: str | None = None
+    init_from: Folder | None = None
     """A run or checkpoint whose weights this run starts from (weights only; everything else starts anew)."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard too (extra: track)."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbed.config import Config
-from seedbed.config.load import from_tree, to_yaml
+from seedbed.config.load import from_tree, parse_yaml, to_yaml
 from seedbed.config.schema import schema
 from seedbed.errors import InputError
 from seedbed.laws import LAWS, Distribution
@@ -56,7 +56,38 @@ def refusal(*overrides: str, path: str | None = None) -> str:
         ("optim.muon.ns_steps=3", ["optim.muon.ns_steps", "5"]),
         ("optim.betsa=[0.9,0.9] optim.lrr=1", ["and 1 more"]),
         ("model=[1", ["model=[1"]),
-        ("run.dir=2020-01-01", ["quotes"]),
+        # a name that is a field of another section, or what other tools call one
+        ("learning_rat=1", ["'optim.lr'"]),
+        ("steps=3", ["'train.steps'"]),
+        ("train.lr=1", ["'optim.lr'"]),
+        ("optim.steps=3", ["'train.steps'"]),
+        ("gamma=0.5", ["'init.gamma'"]),
+        ("kind=wsd", ["'model.ffn.kind' or 'optim.schedule.kind'"]),
+        ("optim.schedule.decai=0.1", ["'decay'"]),
+        # numbers that fp32, 32 bits or the field's meaning cannot hold
+        ("optim.eps=.inf", ["optim.eps"]),
+        ("train.clip_norm=.inf", ["train.clip_norm"]),
+        ("optim.weight_decay=.inf", ["optim.weight_decay"]),
+        ("optim.muon.momentum=.nan", ["optim.muon.momentum"]),
+        ("optim.lr=1e300", ["optim.lr", "less than"]),
+        ("model.norm_eps=1e-60", ["model.norm_eps"]),
+        ("model.max_seq_len=1", ["model.max_seq_len", "2"]),
+        ("train.steps=100000000000000000000000000", ["train.steps", "less than"]),
+        ("model.d_model=2147483648", ["model.d_model", "less than"]),
+        ("optim.schedule.warmup=2147483648", ["optim.schedule.warmup"]),
+        ("run.dir=''", ["run.dir"]),
+        # YAML 1.2: text, where YAML 1.1 has numbers and booleans
+        ("train.steps=1:30", ["train.steps", "'1:30'"]),
+        ("train.steps=1_000", ["train.steps", "'1_000'"]),
+        ("train.steps=0b11", ["train.steps", "'0b11'"]),
+        ("model.bias=yes", ["model.bias", "'yes'"]),
+        ("train={<<:,steps:3}", ["train"]),
+        ("run.dir=&a", ["anchors"]),
+        ("run.dir=*a", ["anchors"]),
+        ("run.dir=!x", ["tags"]),
+        ("run.dir=#x", ["comment", "quotes"]),
+        ('run.dir="\\ud800"', ["no character"]),
+        ('run.dir="\\0"', ["run.dir"]),
         ("format_version=2", ["format_version"]),
     ],
 )
@@ -94,9 +125,63 @@ def test_a_wrong_file_is_refused_with_file_and_line(tmp_path):
     assert "cannot be read" in refusal(path=path)
 
 
+def test_a_file_that_is_no_configuration_is_refused(tmp_path):
+    def refused(text: str, name: str = "c.yaml") -> str:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return refusal(path=str(path)).removeprefix(str(path))
+
+    for text in ("[]", "0", "false", "text", '""'):
+        assert "mapping of sections" in refused(text)
+        assert "mapping of sections" in refused(text, "c.json") or text == "text"
+    bomb = "a: &a [x, x]\nb: &b [*a, *a]\n"
+    assert refused(bomb).startswith(":1: anchors and aliases")
+    assert "deep" in refused("[" * 2000 + "]" * 2000)
+    assert "deep" in refused('{"a": ' * 2000 + "1" + "}" * 2000, "c.json")
+    assert "deep" in refused("\n".join(" " * i + "a:" for i in range(900)))
+    assert "longer than" in refused("#" * 2**21)
+    assert refused("train: {steps: " + "9" * 5000 + "}").startswith(":1: ")
+    assert "train.steps" in refused("train: {steps: 0x" + "f" * 3000 + "}")
+    assert refused('{"train":\n{"steps": 1,\n"steps": 2}}', "c.json") == ":3: the key 'steps' stands twice"
+    assert refused('{"train":\n{"steps": 1,}}', "c.json").startswith(":2: ")
+    assert refused("train: {steps: 3}", "c.json").startswith(":1: ")
+    assert "run.dir" in refused('{"run": {"dir": NaN}}', "c.json")
+
+
+def test_an_empty_file_or_section_sets_nothing(tmp_path):
+    path = tmp_path / "c.yaml"
+    for text in ("", "# nothing yet\n", "train:\n", "optim:\n  schedule:\n  muon:\ninit:\nmodel: {ffn: }\n"):
+        path.write_text(text)
+        assert Config.load(str(path)) == Config()
+        assert Config.load(str(path), ["train.steps=7", "init.law=gpt2"]).train.steps == 7
+
+
+def test_scalars_are_those_of_yaml_1_2(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("train: {steps: 010, batch_size: 0x10, clip_norm: 1e1, init_from: 2020-01-01}\nrun: {dir: no}\n")
+    config = Config.load(str(path), ["data.store=a#b:c"])
+    assert (config.train.steps, config.train.batch_size, config.train.clip_norm) == (10, 16, 10.0)
+    assert (config.train.init_from, config.run.dir, config.data.store) == ("2020-01-01", "no", "a#b:c")
+
+
+@pytest.mark.parametrize(
+    "text", ["no", "010", "08", "1e5", "0o7", "1:30", "1_0", "~", "2020-01-01", "a #b", "<<", "&a"]
+)
+def test_text_that_looks_like_something_else_is_written_in_quotes(text):
+    config = from_tree({"run": {"dir": text}}, "test")
+    assert config.run.dir == text
+    assert from_tree(parse_yaml(to_yaml(config), "test"), "test") == config
+
+
+def test_a_comment_does_not_cut_an_override():
+    assert "quotes: '\"a #b\"'" in refusal("run.dir=a #b")
+    assert "comment" in refusal("optim.betas=[0.9, 0.9] # slow")
+    assert Config.load(None, ['run.dir="a #b"']).run.dir == "a #b"
+
+
 def test_json_and_yaml_have_one_schema(tmp_path):
     tree = {"model": {"norm_eps": 1e-12, "d_model": 64}, "optim": {"betas": [0.8, 0.9]}}
-    (tmp_path / "c.json").write_text(json.dumps(tree), encoding="utf-8")
+    (tmp_path / "c.json").write_text(json.dumps(tree, indent="\t"), encoding="utf-8")
     (tmp_path / "c.yaml").write_text("model: {norm_eps: 1e-12, d_model: 64}\noptim: {betas: [0.8, 0.9]}\n")
     assert Config.load(str(tmp_path / "c.json")) == Config.load(str(tmp_path / "c.yaml"))
     assert Config.load(str(tmp_path / "c.yaml")).model.norm_eps == 1e-12
@@ -118,6 +203,13 @@ def test_another_law_or_schedule_starts_its_section_afresh(tmp_path):
     assert config.init.options == {"std": 0.02}
     assert config.optim.schedule.kind == "cosine"
     assert Config.load(str(tmp_path / "c.yaml"), ["init.law=gamma"]).init.options == {"gamma": 0.7}
+    # a section without its tag has the default one
+    (tmp_path / "c.yaml").write_text("init: {gamma: 0.7}\noptim: {schedule: {decay: 0.5}}\n")
+    assert Config.load(str(tmp_path / "c.yaml"), ["init.law=gpt2"]).init.options == {"std": 0.02}
+    assert Config.load(str(tmp_path / "c.yaml"), ["optim.schedule.kind=cosine"]).optim.schedule.kind == "cosine"
+    same = Config.load(str(tmp_path / "c.yaml"), ["init.law=gamma", "optim.schedule.kind=wsd"])
+    assert (same.init.options, same.optim.schedule.warmup) == ({"gamma": 0.7}, 0.02)
+    assert "decay=0.5" in str(same.optim.schedule)
 
 
 @given(
@@ -126,7 +218,7 @@ def test_another_law_or_schedule_starts_its_section_afresh(tmp_path):
     warmup=st.one_of(st.integers(0, 10**6), st.floats(0, 1)),
     clip=st.one_of(st.none(), st.floats(1e-6, 1e6)),
     seed=st.integers(0, 2**63 - 1),
-    folder=st.one_of(st.none(), st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]))),
+    folder=st.one_of(st.none(), st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1)),
 )
 def test_what_is_resolved_reloads_to_the_same_object(law, lr, warmup, clip, seed, folder):
     tree = {
@@ -135,8 +227,6 @@ def test_what_is_resolved_reloads_to_the_same_object(law, lr, warmup, clip, seed
         "train": {"clip_norm": clip},
         "run": {"dir": folder, "seed": seed},
     }
-    from seedbed.config.load import parse_yaml
-
     config = from_tree(tree, "test")
     assert from_tree(parse_yaml(to_yaml(config), "test"), "test") == config
     assert from_tree(json.loads(json.dumps(config.dump())), "test") == config

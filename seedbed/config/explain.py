@@ -1,0 +1,107 @@
+"""What pydantic found wrong with a configuration, in one line: where, what, and what was probably meant."""
+
+import re
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from seedbed.config.options import ELSEWHERE, close_name, options_model, suggest
+from seedbed.config.tree import Config, InitConfig
+from seedbed.laws import LAWS
+
+
+def explain(error: ValidationError, where: str, origin: dict[tuple[str, ...], str]) -> str:
+    """One line for the first problem, with the count of the others."""
+    problems = error.errors()
+    first = problems[0]
+    places = [[str(part) for part in problem["loc"] if not _is_branch(part, problem["loc"])] for problem in problems]
+    loc = places[0]
+    source = _source(loc, first["type"], first["msg"], where, origin)
+    dotted = ".".join(loc)
+    kind, message = first["type"], first["msg"]
+    if kind == "extra_forbidden":
+        message = f"unknown key; {_key_hint(loc[-1], first['loc'])}"
+    elif kind == "value_error":
+        message = message.removeprefix("Value error, ")
+    elif kind == "literal_error" and isinstance(first["input"], str):
+        words = re.findall(r"'([^']*)'", str(first.get("ctx", {}).get("expected", "")))
+        message = f"unknown value {_show(first['input'])}; {suggest(first['input'], words)}"
+        if len(words) > 1:
+            message += f" ({' | '.join(words)})"
+    elif kind == "union_tag_invalid":
+        context = first.get("ctx", {})
+        tag, words = str(context.get("tag")), re.findall(r"'([^']*)'", str(context.get("expected_tags")))
+        dotted, message = dotted + ".kind", f"unknown value '{tag}'; {suggest(tag, words)} ({' | '.join(words)})"
+    elif loc and str(first["loc"][-1]).startswith("constrained-"):
+        message = f"write a whole number of steps (10) or a share of the run (0.02), not {_show(first['input'])}"
+    elif kind not in ("law", "law_option", "missing"):
+        message = f"{message[0].lower()}{message[1:]}, not {_show(first['input'])}"
+    others = len({tuple(place) for place in places}) - 1
+    more = f" (and {others} more)" if others else ""
+    return " ".join(f"{source}: {dotted + ': ' if dotted else ''}{message}{more}".splitlines())
+
+
+def section(model: type[BaseModel], key: str, kind: str | None = None) -> type[BaseModel] | None:
+    """The model of the section ``key`` of ``model`` (of its alternatives the one of this ``kind``), or None."""
+    if key not in model.model_fields:
+        return None
+    annotation = model.model_fields[key].annotation
+    options = [a for a in (annotation, *get_args(annotation)) if isinstance(a, type) and issubclass(a, BaseModel)]
+    named = [a for a in options[1:] if kind in get_args(a.model_fields["kind"].annotation)]
+    return (named or options or [None])[0]
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+def _source(loc: list[str], kind: str, message: str, where: str, origin: dict[tuple[str, ...], str]) -> str:
+    """The last override that set the place or something in it; of a section whose fields do not fit each other, one
+    that set a field which the message names."""
+    for key in reversed(origin):
+        shared = min(len(key), len(loc))
+        if list(key[:shared]) == loc[:shared] and (kind != "value_error" or len(key) <= len(loc) or key[-1] in message):
+            return origin[key]
+    return where
+
+
+def _is_branch(part: Any, loc: tuple[Any, ...]) -> bool:
+    """Pydantic puts the branch of a union ('wsd', 'constrained-float') into the path; a reader's path has none."""
+    index = loc.index(part)
+    if index < len(loc) - 1:
+        return index > 0 and loc[:index] == ("optim", "schedule")
+    return index > 0 and part in ("int", "float", "constrained-int", "constrained-float", "tuple")
+
+
+def _key_hint(key: str, loc: tuple[Any, ...]) -> str:
+    """A known key of the same section, or the path of a field elsewhere with the name that was meant."""
+    known, paths = _known_keys(loc[:-1]), _paths(Config)
+    exact = [path for path in paths if path.rpartition(".")[2] == key]
+    if not exact and close_name(key, known) is None:
+        meant = get_close_matches(key, [path.rpartition(".")[2] for path in paths], n=1, cutoff=0.8)
+        meant += [ELSEWHERE[name] for name in get_close_matches(key, ELSEWHERE, n=1, cutoff=0.8)]
+        exact = [path for path in paths if meant and path.rpartition(".")[2] == meant[0]]
+    return f"did you mean '{' or '.join(exact)}'?".replace(" or ", "' or '") if exact else suggest(key, known)
+
+
+def _known_keys(loc: tuple[Any, ...]) -> list[str]:
+    model: type[BaseModel] = Config
+    for index, key in enumerate(loc):
+        inner = section(model, str(key), str(loc[index + 1]) if index + 1 < len(loc) else None)
+        model = inner or model  # not a key: the branch of a union, which has been chosen already
+    return list(model.model_fields)
+
+
+def _paths(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Dotted paths of all fields that are not sections; the options of every law among them."""
+    if model is InitConfig:
+        names = ["law", *(option for law in LAWS.values() for option in options_model(law).model_fields)]
+        return [prefix + name for name in dict.fromkeys(names)]
+    paths = []
+    for key in model.model_fields:
+        kinds = ("constant", "cosine", "wsd") if key == "schedule" else (None,)
+        for inner in (section(model, key, kind) for kind in kinds):
+            paths += [prefix + key] if inner is None else _paths(inner, f"{prefix}{key}.")
+    return list(dict.fromkeys(paths))
