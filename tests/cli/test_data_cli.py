@@ -163,6 +163,27 @@ def test_no_frames_where_stderr_is_a_pipe(run, corpus, tmp_path):
     assert re.fullmatch(r"error: .*a\.jsonl:2: .*\n", err)
 
 
+def test_a_full_disk_is_an_os_error_with_a_name(run, corpus, tmp_path):
+    """A limit on the size of files stands in for it; what was written so far is removed again."""
+    assert run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")[0] == 0
+    corpus.write_text("".join(json.dumps({"text": text * 200}) + "\n" for text in TEXTS))
+    before = sorted(tmp_path.rglob("*"))
+    for work, name in (
+        (f"train_tokenizer(['text'], 258, {str(tmp_path / 'new')!r})", "new"),
+        (f"prepare(read_documents([{str(corpus)!r}]), load_tokenizer({str(tmp_path / 't')!r}), "
+         f"{str(tmp_path / 'store')!r}, 16)", "store"),
+    ):  # fmt: skip
+        code = (
+            "import resource; from seedbed.data.sources import read_documents; from seedbed.data.store import prepare\n"
+            "from seedbed.data.tokenizer import load_tokenizer, train_tokenizer\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+            f"try: {work}\nexcept OSError as error: print(error.filename)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.stdout == f"{tmp_path / name}\n", done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_pipe_as_input_is_named_so(run, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     code, _, err = run("tokenizer", "train", tmp_path / "pipe", "--vocab-size", 262, "-o", tmp_path / "t")
