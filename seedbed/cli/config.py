@@ -18,10 +18,12 @@ def show(
     """Print the complete configuration that a file and overrides resolve to."""
     from seedbed.config import Config
     from seedbed.config.load import to_yaml
+    from seedbed.optim.schedule import validate
 
     if path is not None and "=" in path:
         path, overrides = None, [path, *(overrides or [])]
     config = Config.load(path, overrides or [])
+    validate(config.train.steps, config.optim.schedule)
     print_json(config.dump()) if as_json else print(to_yaml(config), end="")
 
 

@@ -19,8 +19,7 @@ def note(message: str) -> None:
 
 def print_json(value: Any) -> None:
     """JSON has no NaN or infinity: they become null."""
-    json.dump(finite(value), sys.stdout, ensure_ascii=False, indent=2, allow_nan=False)
-    print(flush=True)
+    print(json.dumps(finite(value), ensure_ascii=False, indent=2, allow_nan=False), flush=True)
 
 
 def finite(value: Any) -> Any:

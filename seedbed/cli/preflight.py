@@ -30,11 +30,18 @@ def preflight(
 ) -> None:
     """Say what a configuration will do before it is trained: plan, norms, stream, first loss, memory and time."""
     from seedbed.config import Config
+    from seedbed.optim.schedule import validate
 
     config = Config.load(path, overrides or [])
+    validate(config.train.steps, config.optim.schedule)
     if params_only:
         _counts(config, as_json)
         return
+    if config.train.init_from is not None:
+        raise InputError(
+            f"train.init_from={config.train.init_from}: preflight measures initializations, and this run starts from "
+            "weights; leave it out with train.init_from=null"
+        )
     arms, resources = measure(config, [config.init, *(parse_init(text) for text in init or [])], sequences)
     if as_json:
         print_json(arms_json(arms, resources))

@@ -54,7 +54,9 @@ def recipe_config(folder: Path, overrides: list[str]) -> "Config":
     from seedbed.config import Config
     from seedbed.optim.schedule import validate
 
-    config = Config.load(str(RECIPE), [f"data.store={folder / 'store'}", f"run.dir={folder / 'run'}", *overrides])
+    # quoted: a folder's name may hold what YAML has a meaning for
+    store, run = (json.dumps(str(folder / name), ensure_ascii=False) for name in ("store", "run"))
+    config = Config.load(str(RECIPE), [f"data.store={store}", f"run.dir={run}", *overrides])
     validate(config.train.steps, config.optim.schedule)
     return config
 

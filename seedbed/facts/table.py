@@ -46,9 +46,15 @@ def parameter_facts(module: nn.Module, roles: Mapping[str, str] | None = None) -
     """One fact per distinct parameter of ``module``, in the order of ``named_parameters``.
 
     ``roles`` maps regular expressions on canonical names to roles, for what the table does not know; it is asked first.
-    Raises InputError naming every parameter that no rule covers.
+    Raises InputError naming every parameter that no rule covers, a parameter without elements, a wrong role or pattern.
     """
-    for role in (roles or {}).values():
+    for pattern, role in (roles or {}).items():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InputError(
+                f"roles: '{pattern}' is no regular expression ({error}); escape it with re.escape"
+            ) from None
         if role not in ROLES:
             raise InputError(f"roles: unknown role '{role}'; known: {', '.join(ROLES)}")
     names: dict[int, list[str]] = {}  # id of the tensor -> all its names
@@ -62,6 +68,8 @@ def parameter_facts(module: nn.Module, roles: Mapping[str, str] | None = None) -
     facts, uncovered, wanted = [], [], {id(p): p for p in module.parameters()}
     for key, parameter in wanted.items():
         name, *tied = names[key]
+        if not parameter.numel():
+            raise InputError(f"{name}: has no elements, its shape is {tuple(parameter.shape)}; leave the layer out")
         fact = _fact(name, owners[name], tuple(parameter.shape), n_layers, tuple(tied), roles or {})
         facts.append(fact)
         if fact is None:

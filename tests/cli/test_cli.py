@@ -1,15 +1,21 @@
 """The command line: light help, exit codes, one JSON document, and the stages one after the other."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 from tiny import TINY, sentences
+
+from seedbed import cli
+from seedbed.cli.quickstart import recipe_config
+from seedbed.errors import InputError
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -82,12 +88,102 @@ def test_a_configuration_is_shown_complete_and_reloads(tmp_path):
         (["preflight", "recipes/cpu.yaml", "--params-only", "data.store=null"], ["model.vocab_size"]),
         (["generate", "nowhere"], ["nowhere", "not a run"]),
         (["config", "show", "recipes"], ["recipes", "cannot be read"]),
+        (["config", "show", "train.steps=1"], ["optim.schedule.warmup", "train.steps=1"]),
+        (["preflight", "recipes/cpu.yaml", "--params-only", "train.steps=1"], ["optim.schedule.warmup"]),
+        (["preflight", "recipes/cpu.yaml", "train.init_from=r"], ["train.init_from=r", "leave it out"]),
+        (["generate", "nowhere", "--temperature", "inf"], ["--temperature inf", "finite"]),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(arguments, parts):
     line = refused(seedbed(*arguments))
     for part in parts:
         assert part in line
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--seed", -1), ("--seed", 2**63), ("--top-k", 0), ("--temperature", "nan")]
+)
+def test_an_option_out_of_range_is_exit_2(option, value):
+    done = seedbed("generate", "nowhere", option, value)
+    assert done.returncode == 2
+    assert f"'{option}'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def stopped(monkeypatch, capsys, error: Exception) -> tuple[int, str]:
+    """How a command that raises ``error`` ends."""
+
+    def command(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", command)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main sets it; put back after the test
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code, capsys.readouterr().err  # pyright: ignore[reportReturnType]
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, "permissions"),
+        (errno.ENOSPC, "make room"),
+        (errno.ENOTDIR, "a part of the path is a file"),
+        (errno.ENAMETOOLONG, "shorter"),
+        (errno.EEXIST, "another name"),
+        (errno.EIO, "check the path"),
+    ],
+)
+def test_a_trouble_with_a_file_is_one_line_and_exit_2(monkeypatch, capsys, number, advice):
+    code, err = stopped(monkeypatch, capsys, OSError(number, os.strerror(number), "a/b"))
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"error: a/b: {os.strerror(number)}; ")
+    assert advice in err
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch, capsys):
+    for error in (ValueError("ours"), OSError("a library's own words")):
+        with pytest.raises(type(error)):
+            stopped(monkeypatch, capsys, error)
+
+
+def test_a_message_is_one_line_whatever_was_typed(monkeypatch, capsys):
+    assert stopped(monkeypatch, capsys, InputError("run.dir=a\nb: no")) == (2, "error: run.dir=a b: no\n")
+
+
+def test_a_reader_that_goes_away_ends_a_command_quietly():
+    command = [sys.executable, "-c", "from seedbed.cli import main; main()", "config", "show"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout and process.stderr
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait(60)) == (b"", 1)
+    process.stderr.close()
+
+
+def test_a_full_disk_under_the_output_is_one_line():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-c", "from seedbed.cli import main; main()", "config", "show"]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == "error: a file or the output: No space left on device; make room, and run the same command again\n"
+    )
+
+
+def test_output_is_utf8_whatever_the_locale_says():
+    command = [sys.executable, "-c", "from seedbed.cli import main; main()", "config", "show"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*command, "run.dir=é"], cwd=ROOT, env=ascii_only, capture_output=True, check=True)
+    assert "dir: é" in done.stdout.decode()
+    done = subprocess.run([*command, "run.dri=é"], cwd=ROOT, env=ascii_only, capture_output=True, check=False)
+    assert "run.dri=é" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["a: b", "a #b", "#", "é🙂", "a'b", 'a"b', "a\\b", "[x]", "&a", "1"])
+def test_a_folder_of_any_name_is_taken_as_it_is(name):
+    config = recipe_config(Path(name), [])
+    assert (config.data.store, config.run.dir) == (f"{name}/store", f"{name}/run")
 
 
 def test_an_unknown_option_is_exit_2():

@@ -84,6 +84,14 @@ def test_an_uncovered_parameter_is_an_error_that_names_it_and_can_be_told():
         parameter_facts(Strange(), roles={"register_tokens": "position"})
 
 
+def test_a_wrong_pattern_and_an_empty_parameter_are_refused():
+    with pytest.raises(InputError, match=r"roles: '\(' is no regular expression"):
+        parameter_facts(nn.Linear(4, 4), roles={"(": "head"})
+    for layer in (nn.Linear(0, 4), nn.Linear(4, 0), nn.Embedding(0, 4)):
+        with pytest.raises(InputError, match=r"weight: has no elements, its shape is \("):
+            parameter_facts(layer)
+
+
 def test_names_lose_the_prefixes_of_wrappers():
     assert canonical("_orig_mod.layers.0.attn.qkv.weight") == "layers.0.attn.qkv.weight"
     assert canonical("module._orig_mod.layers.0._checkpoint_wrapped_module.attn.o.weight") == "layers.0.attn.o.weight"
