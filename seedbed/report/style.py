@@ -11,6 +11,7 @@ import matplotlib as mpl
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 # Okabe and Ito's colours, which people with any colour vision tell apart; shapes and labels say the same again.
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#00785A", "#6E6E6E"
@@ -64,7 +65,8 @@ def style() -> Iterator[None]:
 
 def panels(rows: int, columns: int, width: float, height: float, **options) -> tuple[Figure, list[Axes]]:
     """A figure of ``width`` x ``height`` inches with rows x columns axes, laid out without overlaps; no pyplot."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    # wspace: the last tick of a panel keeps clear of the first one of the next
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.06))
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, list(axes.flat)
 
