@@ -100,15 +100,12 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
         raise InputError("run.dir is not set; set run.dir=FOLDER, where the run will be kept")
     run_dir = Path(config.run.dir)
     config, store = resolve(config)
-    if not fresh:
-        folder_conflict(run_dir, config)  # before anything is written there
+    folder_conflict(run_dir, config, fresh)  # before anything is written there
     with folder_lock(run_dir), ExitStack() as stack:
-        if not fresh:
-            folder_conflict(run_dir, config)
+        folder_conflict(run_dir, config, fresh)
         job, notes = start(config, run_dir, store, resume=not fresh)
         if fresh:
             clear(run_dir)
-            folder_conflict(run_dir, config)
         before = read_config(run_dir) if job.step else None
         write_config(run_dir, config)
         for line in notes:

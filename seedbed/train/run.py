@@ -47,8 +47,10 @@ def write_config(folder: str | Path, config: Config) -> None:
     write_atomic(Path(folder) / CONFIG, to_yaml(config))
 
 
-def folder_conflict(run_dir: Path, config: Config) -> None:
-    """Raise InputError where ``run_dir`` holds another run (with the difference), or something that is no run."""
+def folder_conflict(run_dir: Path, config: Config, fresh: bool) -> None:
+    """Raise InputError where ``run_dir`` holds something that is no run, or, unless it is to start over (``fresh``),
+    another run (with the difference).
+    """
     if not run_dir.exists():
         return
     if not run_dir.is_dir():
@@ -59,6 +61,8 @@ def folder_conflict(run_dir: Path, config: Config) -> None:
             raise InputError(
                 f"run.dir={run_dir}: not a run and not empty ({others[0]} is there); choose another folder"
             )
+        return
+    if fresh:
         return
     before, after = _flat(read_config(run_dir).dump()), _flat(config.dump())
     changed = [key for key in before | after if before.get(key) != after.get(key) and key not in RESUMABLE]
@@ -72,11 +76,10 @@ def folder_conflict(run_dir: Path, config: Config) -> None:
 
 
 def clear(run_dir: Path) -> None:
-    """Remove the run in ``run_dir``, which this process holds; a folder that is no run is left to folder_conflict."""
-    if (run_dir / CONFIG).exists():
-        for entry in run_dir.iterdir():
-            if entry.name != ".lock":
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    """Remove the run in ``run_dir``, which this process holds and which folder_conflict found to be one."""
+    for entry in run_dir.iterdir():
+        if entry.name != ".lock":
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

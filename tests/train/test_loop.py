@@ -388,7 +388,7 @@ def test_fresh_removes_a_run_and_nothing_else(tiny_store, tmp_path):
     (tmp_path / "other" / "thesis.tex").write_text("x")
     with pytest.raises(InputError, match="not a run"):
         fit(config(tiny_store, tmp_path / "other"), quiet, fresh=True)
-    assert (tmp_path / "other" / "thesis.tex").exists()
+    assert [entry.name for entry in (tmp_path / "other").iterdir()] == ["thesis.tex"]
 
 
 def test_a_store_that_holds_nothing_out(tiny_store, tmp_path, with_page):
