@@ -10,7 +10,7 @@ quickstart: $(INSTALLED)
 	$(BIN)/seedbed quickstart
 
 test: $(INSTALLED)
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow and not bench"
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest -m slow

@@ -13,7 +13,7 @@ from tiny import sentences
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-SLOW = re.compile(r"seedbed train |benchmarks/|seedbed quickstart")
+MARKS = {"bench": re.compile(r"benchmarks/"), "slow": re.compile(r"seedbed (train|quickstart)")}
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -63,8 +63,9 @@ def commands() -> list:
         if not text.startswith("make "):
             document = where.partition(":")[0]
             found[document] = found.get(document, "") + text
+    marks = {d: next((m for m, pattern in MARKS.items() if pattern.search(text)), None) for d, text in found.items()}
     return [
-        pytest.param(text, id=document, marks=[pytest.mark.slow] if SLOW.search(text) else [])
+        pytest.param(text, id=document, marks=[getattr(pytest.mark, mark)] if (mark := marks[document]) else [])
         for document, text in found.items()
     ]
 
