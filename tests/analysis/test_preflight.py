@@ -112,7 +112,7 @@ def test_optimizer_memory_is_what_the_optimizer_holds(optimizer):
 
 def test_the_chunk_of_logits_is_that_of_the_loss():
     """At V = 100,000 a chunk has 128 tokens, not the 41 that its usual size would give."""
-    assert memory_parts(config("model.vocab_size=100_000"), 64)["logits of a chunk"] == 2 * 4 * 128 * 100_000
+    assert memory_parts(config("model.vocab_size=100000"), 64)["logits of a chunk"] == 2 * 4 * 128 * 100_000
 
 
 def test_time_counts_every_pass_of_a_step(monkeypatch):

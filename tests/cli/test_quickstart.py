@@ -46,10 +46,10 @@ def test_killed_anywhere_the_main_job_goes_on(tmp_path):
     whole = quickstart(tmp_path / "whole", "train.steps=30")
     assert whole.returncode == 0, whole.stderr
     kills = 0
-    for seconds in range(1, 60):
+    for seconds in (2, 4, 6, 8, 11, 14, 18, 23, 30, 60, 120, 240):
         command = [*SEEDBED, "quickstart", "--dir", str(tmp_path / "q"), *TINY_JOB, "train.steps=30"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 0.7 * seconds
+        deadline = time.monotonic() + seconds
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         if process.poll() is not None:
