@@ -17,7 +17,6 @@ from seedbed.report import figures
 from seedbed.report.style import figure_svg
 from seedbed.train.progress import duration
 
-EMBEDDINGS = ("embed", "pos", "head")
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

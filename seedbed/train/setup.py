@@ -116,7 +116,7 @@ def checkpoint_of(path: str | Path) -> Path:
     Raises InputError when there is none.
     """
     path = Path(path)
-    if (path / "commit.json").is_file():
+    if any((path / name).is_file() for name in ("commit.json", "model.safetensors")):  # a checkpoint, whole or not
         check_whole(path)
         return path
     read_config(path)  # says so where it is no run at all

@@ -194,3 +194,6 @@ def test_a_damaged_checkpoint_given_by_its_path_is_refused(tiny_store, tmp_path)
         load(newest)
     with pytest.warns(UserWarning, match="step_00000006: passed over"):
         load(tmp_path / "r")
+    (newest / "commit.json").unlink()
+    with pytest.raises(InputError, match=r"commit\.json is missing"):
+        load(newest)
