@@ -8,6 +8,7 @@ from torch import Tensor
 
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
+from seedbed.facts.table import part_of
 from seedbed.measure.rows import WeightRow, component_table
 from seedbed.measure.spectra import gaussian_stats, matrix_stats
 
@@ -27,9 +28,9 @@ def weight_rows(state: Iterable[tuple[str, Tensor]], facts: Iterable[ParameterFa
         fact = known.get(name)
         if fact is None:
             raise InputError(f"{name}: the model has no such parameter; give the configuration these weights are from")
-        if tuple(tensor.shape) != fact.shape:
+        if tuple(tensor.shape) != fact.stored_shape:
             raise InputError(
-                f"{name}: shape {tuple(tensor.shape)} in the weights, {fact.shape} in the model; "
+                f"{name}: shape {tuple(tensor.shape)} in the weights, {fact.stored_shape} in the model; "
                 "give the configuration these weights are from"
             )
         if fact.is_matrix and fact.name not in found:
@@ -42,8 +43,8 @@ def weight_rows(state: Iterable[tuple[str, Tensor]], facts: Iterable[ParameterFa
 
 
 def _row(fact: ParameterFact, tensor: Tensor) -> WeightRow:
-    """``tensor`` [d_out, d_in] is the matrix of ``fact``, or the fused one that it is a block of."""
-    stats = matrix_stats(tensor if fact.rows is None else tensor[slice(*fact.rows)])
+    """``tensor`` is the parameter of ``fact``, or the fused one that it is a block of."""
+    stats = matrix_stats(part_of(tensor, fact))
     gaussian = gaussian_stats(*stats.shape) if stats.problem is None else None
     return WeightRow(fact.name, fact.role, fact.layer, stats, gaussian)
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from seedbed.config.options import ELSEWHERE, close_name, options_model, suggest
 from seedbed.config.tree import Config, InitConfig
-from seedbed.laws import LAWS
+from seedbed.laws import find_law, known_laws
 
 
 def explain(error: ValidationError, where: str, origin: dict[tuple[str, ...], str]) -> str:
@@ -97,7 +97,7 @@ def _known_keys(loc: tuple[Any, ...]) -> list[str]:
 def _paths(model: type[BaseModel], prefix: str = "") -> list[str]:
     """Dotted paths of all fields that are not sections; the options of every law among them."""
     if model is InitConfig:
-        names = ["law", *(option for law in LAWS.values() for option in options_model(law).model_fields)]
+        names = ["law", *(option for law in known_laws() for option in options_model(find_law(law)).model_fields)]
         return [prefix + name for name in dict.fromkeys(names)]
     paths = []
     for key in model.model_fields:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticCustomError
 
-from seedbed.laws import LAWS, Law
+from seedbed.laws import Law, find_law, known_laws
 
 # What other tools call our fields: not accepted, but the right name is suggested.
 ELSEWHERE = {
@@ -55,15 +55,17 @@ def law_options(law: str, options: dict[str, Any]) -> dict[str, Any]:
 
     Raises pydantic errors whose messages name the law or the option, with a suggestion.
     """
-    if law not in LAWS:
-        raise PydanticCustomError("law", "unknown law '{law}'; {hint}", {"law": law, "hint": suggest(law, list(LAWS))})
+    known = known_laws()
+    if law not in known:
+        raise PydanticCustomError("law", "unknown law '{law}'; {hint}", {"law": law, "hint": suggest(law, known)})
+    function = find_law(law)
     try:
-        return options_model(LAWS[law]).model_validate(options).model_dump()
+        return options_model(function).model_validate(options).model_dump()
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            hint = suggest(name, list(options_model(LAWS[law]).model_fields))
+            hint = suggest(name, list(options_model(function).model_fields))
             problem = f"law '{law}' has no option '{name}'; {hint}"
         else:
             problem = f"option '{name}' of law '{law}': {first['msg']}, not {first['input']!r}"

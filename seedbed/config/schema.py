@@ -5,14 +5,15 @@ from typing import Any
 
 from seedbed.config.options import options_model
 from seedbed.config.tree import Config
-from seedbed.laws import LAWS
+from seedbed.laws import find_law, known_laws
 
 
 def schema() -> dict[str, Any]:
     """JSON Schema of Config. Laws registered by the user are in it too."""
     tree = Config.model_json_schema()
     branches = []
-    for name, law in LAWS.items():
+    for name in known_laws():
+        law = find_law(name)
         options = options_model(law).model_json_schema()
         branches.append(
             {

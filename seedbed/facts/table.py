@@ -5,12 +5,14 @@ Initialization, optimizer groups and analysis all read this table and nothing el
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from seedbed.errors import InputError
-from seedbed.facts.fact import ROLES, ParameterFact
+from seedbed.facts.fact import ROLES, ParameterFact, branch_of
 
 # Attribute path (without ".weight") -> role; the first pattern that is found wins.
 PATTERNS: tuple[tuple[str, str], ...] = (
@@ -79,7 +81,41 @@ def parameter_facts(module: nn.Module, roles: Mapping[str, str] | None = None) -
             f"{type(module).__name__}: no rule covers {', '.join(uncovered)}; say what each is with "
             f"roles={{'{uncovered[0]}': ROLE}}, a pattern and one of: {', '.join(ROLES)}"
         )
-    return [fact for fact in facts if fact is not None]
+    return _with_branches([fact for fact in facts if fact is not None])
+
+
+class Place(Protocol):
+    """Where in a parameter a matrix lies: a fact or a plan's row."""
+
+    @property
+    def rows(self) -> tuple[int, int] | None: ...
+    @property
+    def expert(self) -> int | None: ...
+    @property
+    def transposed(self) -> bool: ...
+
+
+def part_of(parameter: Tensor, part: Place) -> Tensor:
+    """The view of a module's ``parameter`` that ``part`` is about, [d_out, d_in] however it is stored."""
+    if part.expert is not None:
+        parameter = parameter[part.expert]
+    if part.transposed:
+        parameter = parameter.mT
+    return parameter if part.rows is None else parameter[slice(*part.rows)]
+
+
+def _with_branches(facts: Sequence[ParameterFact]) -> list[ParameterFact]:
+    """The facts with the number of maps in series of each residual branch: attention 2 (value, output), a feed-forward
+    network 2, or 3 where a gate multiplies its hidden layer (science section 2)."""
+    parts = [part for fact in facts for part in fact.parts()]
+    gated = {branch_of(part.name) for part in parts if part.role == "mlp.gate"}
+
+    def told(part: ParameterFact) -> ParameterFact:
+        if not part.role.startswith(("attn.", "mlp.")):
+            return part
+        return replace(part, maps=3 if branch_of(part.name) in gated else 2)
+
+    return [replace(told(fact), blocks=tuple(told(block) for block in fact.blocks)) for fact in facts]
 
 
 def _layer(name: str) -> int | None:

@@ -2,16 +2,25 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from seedbed.config import InitConfig
 from seedbed.errors import InputError
-from seedbed.facts.fact import ParameterFact
-from seedbed.laws import Distribution, distribution
+from seedbed.facts.fact import ParameterFact, branch_of
+from seedbed.laws import JOINT, KEPT, Distribution, Law, distribution
 
 # Draws are fp32: below, entries would be denormal or 0; above, their squares are infinite.
 SMALLEST_STD, LARGEST_STD = 1e-30, 1e18
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One draw that several rows share: which matrix it is, and which of its rows are those of the plan's row."""
+
+    name: str
+    shape: tuple[int, ...]
+    rows: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,10 @@ class PlanRow:
     parameter: str  # the parameter that holds it; differs from `name` for a block
     rows: tuple[int, int] | None = None  # of a block: its rows in the parameter
     tied: tuple[str, ...] = ()
+    expert: int | None = None  # of a block: its index along the parameter's first dimension
+    transposed: bool = False  # the parameter holds it as (d_in, d_out)
+    zero_row: int | None = None  # a row that is zero whatever the draw
+    joint: Joint | None = None  # drawn as a part of a larger matrix
 
     @property
     def numel(self) -> int:
@@ -50,28 +63,87 @@ class Plan:
 
     @property
     def title(self) -> str:
-        return " ".join([self.law, *(f"{key}={value}" for key, value in self.options.items())])
+        told = {key: value for key, value in self.options.items() if value is not None}
+        return " ".join([self.law, *(f"{key}={value}" for key, value in told.items())])
 
 
-def make_plan(facts: Iterable[ParameterFact], init: InitConfig) -> Plan:
+def make_plan(facts: Iterable[ParameterFact], init: InitConfig, only: Iterable[str] | None = None) -> Plan:
     """Resolve a law on the facts of a model (which may live on the meta device).
 
-    Raises InputError naming the parameter where the law gives no finite, positive scale.
+    ``only`` names the parameters to draw; the others are kept as they are. Raises InputError naming the parameter
+    where the law gives no finite, positive scale, and names in ``only`` that the model does not have.
     """
+    return plan_law(facts, init.law, init.law, init.options, only)
+
+
+def plan_law(
+    facts: Iterable[ParameterFact],
+    title: str,
+    law: Law | str,
+    options: dict[str, Any],
+    only: Iterable[str] | None = None,
+) -> Plan:
+    """:func:`make_plan` for a law that is given as a function."""
+    facts = list(facts)
+    wanted = None if only is None else _wanted(facts, only)
+    joints = _joints(facts) if title in JOINT else {}
     rows = []
     for fact in facts:
         for part in fact.parts():
-            try:
-                law = distribution(part, init.law, init.options)
-            except ArithmeticError as error:
-                raise InputError(
-                    f"init: law '{init.law}' has no scale for {part.name} (d_in {part.d_in}, {part.n_layers} layers): "
-                    f"{error}; change its options or the law"
-                ) from None
-            if law.kind != "constant" and not SMALLEST_STD <= law.std <= LARGEST_STD:
-                raise InputError(
-                    f"init: law '{init.law}' gives std {law.std:g} for {part.name}, which fp32 cannot draw; "
-                    "change its options"
+            drawn_as, joint = joints.get(part.name, (part, None))
+            keep = wanted is not None and fact.name not in wanted
+            given = KEPT if keep else _checked(drawn_as, title, law, options)
+            rows.append(
+                PlanRow(
+                    part.name, part.role, part.shape, part.d_in, given, fact.name, part.rows, part.tied, part.expert,
+                    part.transposed, part.zero_row, joint if given.is_drawn else None,
                 )
-            rows.append(PlanRow(part.name, part.role, part.shape, part.d_in, law, fact.name, part.rows, part.tied))
-    return Plan(init.law, init.options, tuple(rows))
+            )  # fmt: skip
+    return Plan(title, options, tuple(rows))
+
+
+def _checked(fact: ParameterFact, title: str, law: Law | str, options: dict[str, Any]) -> Distribution:
+    try:
+        given = distribution(fact, law, options)
+    except ArithmeticError as error:
+        raise InputError(
+            f"init: law '{title}' has no scale for {fact.name} (d_in {fact.d_in}, {fact.n_layers} layers): "
+            f"{error}; change its options or the law"
+        ) from None
+    except InputError as error:
+        raise InputError(f"init: {fact.name}: {error}") from None
+    if given.is_drawn and not SMALLEST_STD <= given.std <= LARGEST_STD:
+        raise InputError(
+            f"init: law '{title}' gives std {given.std:g} for {fact.name}, which fp32 cannot draw; change its options"
+        )
+    return given
+
+
+def _wanted(facts: list[ParameterFact], only: Iterable[str]) -> set[str]:
+    """The parameters that ``only`` names, by any of their names."""
+    known = {name: fact.name for fact in facts for name in (fact.name, *fact.tied)}
+    only = list(only)
+    unknown = [name for name in only if name not in known]
+    if unknown:
+        raise InputError(f"only: the model has no parameter {', '.join(unknown)}; names are those of its state dict")
+    return {known[name] for name in only}
+
+
+def _joints(facts: list[ParameterFact]) -> dict[str, tuple[ParameterFact, Joint]]:
+    """For queries, keys and values of one attention: the matrix of all three, and each one's rows in it."""
+    found: dict[str, dict[str, ParameterFact]] = {}
+    for part in (part for fact in facts for part in fact.parts()):
+        if part.role in ("attn.q", "attn.k", "attn.v"):
+            found.setdefault(branch_of(part.name), {})[part.role] = part
+    result = {}
+    for branch, parts in found.items():
+        if len(parts) < 3 or len({part.d_in for part in parts.values()}) > 1:
+            continue
+        q, d_out = parts["attn.q"], sum(part.d_out for part in parts.values())
+        whole = replace(q, name=f"{branch}.qkv.weight", role="attn.qkv", shape=(d_out, q.d_in), d_out=d_out, rows=None)
+        start = 0
+        for role in ("attn.q", "attn.k", "attn.v"):
+            stop = start + parts[role].d_out
+            result[parts[role].name] = whole, Joint(whole.name, whole.shape, (start, stop))
+            start = stop
+    return result

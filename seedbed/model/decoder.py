@@ -46,6 +46,8 @@ class GeluMLP(nn.Module):
 class Block(nn.Module):
     """Pre-norm: the stream plus attention of its norm, plus the feed-forward network of its norm."""
 
+    placement = "pre"  # where its norms stand, for the parameter table
+
     def __init__(self, config: "ModelConfig", attend: Attend):
         super().__init__()
         assert config.ffn.d_ff

@@ -202,13 +202,13 @@ def test_another_law_or_schedule_starts_its_section_afresh(tmp_path):
     config = Config.load(str(tmp_path / "c.yaml"), ["init.law=gpt2", "optim.schedule.kind=cosine"])
     assert config.init.options == {"std": 0.02}
     assert config.optim.schedule.kind == "cosine"
-    assert Config.load(str(tmp_path / "c.yaml"), ["init.law=gamma"]).init.options == {"gamma": 0.7}
+    assert Config.load(str(tmp_path / "c.yaml"), ["init.law=gamma"]).init.options == {"gamma": 0.7, "by_role": None}
     # a section without its tag has the default one
     (tmp_path / "c.yaml").write_text("init: {gamma: 0.7}\noptim: {schedule: {decay: 0.5}}\n")
     assert Config.load(str(tmp_path / "c.yaml"), ["init.law=gpt2"]).init.options == {"std": 0.02}
     assert Config.load(str(tmp_path / "c.yaml"), ["optim.schedule.kind=cosine"]).optim.schedule.kind == "cosine"
     same = Config.load(str(tmp_path / "c.yaml"), ["init.law=gamma", "optim.schedule.kind=wsd"])
-    assert (same.init.options, same.optim.schedule.warmup) == ({"gamma": 0.7}, 0.02)
+    assert (same.init.options, same.optim.schedule.warmup) == ({"gamma": 0.7, "by_role": None}, 0.02)
     assert "decay=0.5" in str(same.optim.schedule)
 
 

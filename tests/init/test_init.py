@@ -28,11 +28,12 @@ def standard_errors(row) -> float:
     return abs(row.std - row.target_std) / (one / math.sqrt(math.prod(row.shape)))
 
 
-@pytest.mark.parametrize("law", list(LAWS))
+@pytest.mark.parametrize("law", [law for law in LAWS if law != "deepnorm"])
 def test_every_drawn_tensor_has_its_target_std(law):
     receipt = initialize_(decoder("model.attention.gate=elementwise"), law, seed=3)
     drawn = [row for row in receipt.rows if row.target_std]
-    assert len(drawn) == 2 + 2 * 8
+    zero = {"mup": 1 + 2}.get(law, 0)  # head and queries
+    assert len(drawn) == 2 + 2 * 8 - zero
     for row in drawn:
         assert standard_errors(row) < 4, row
         assert abs(row.mean) < 4.5 * row.target_std / math.sqrt(math.prod(row.shape)), row
@@ -127,7 +128,7 @@ def test_a_plan_is_known_before_any_number_and_is_plain_data():
         facts = parameter_facts(decoder("model.d_model=256"))
     plan = make_plan(facts, InitConfig(law="gamma", gamma=1.0))
     assert {row.distribution.std for row in plan.rows if row.d_in == 256} == {1 / 256}
-    assert json.loads(json.dumps(plan.dump()))["options"] == {"gamma": 1.0}
+    assert json.loads(json.dumps(plan.dump()))["options"] == {"gamma": 1.0, "by_role": None}
     assert plan.n_parameters == sum(math.prod(fact.shape) for fact in facts)
 
 
@@ -143,7 +144,7 @@ def test_a_saved_receipt_replays_to_the_same_weights(tmp_path):
     assert "xavier gain=0.5" in str(receipt)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": 2}', '{"format_version": 1, "init_from": "x"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": 3}', '{"format_version": 1, "init_from": "x"}'])
 def test_what_is_no_receipt_is_refused(tmp_path, text):
     with pytest.raises(InputError, match="receipt"):
         InitReport.load(tmp_path / "none.json")
@@ -184,7 +185,7 @@ def test_wrong_input_leaves_the_module_untouched(arguments, message):
 
 def test_depth_scaling_without_a_stack_is_refused():
     block = decoder().layers[0]
-    with pytest.raises(InputError, match=r"law 'gpt2' has no scale for attn\.o\.weight .*0 layers"):
+    with pytest.raises(InputError, match=r"init: attn\.o\.weight: the law scales with depth"):
         initialize_(block, "gpt2")
     assert all(torch.isnan(p).all() for p in block.parameters())
 

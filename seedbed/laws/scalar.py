@@ -1,0 +1,118 @@
+"""Scalar laws: each a pure function of a few lines from the facts of a parameter to a distribution."""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from seedbed.errors import InputError
+from seedbed.facts.fact import EMBEDDING_ROLES, MATRIX_ROLES, ParameterFact
+from seedbed.laws.distribution import ZERO, Distribution
+
+
+def _role_or_family(name: str) -> str:
+    """A role, or the part of roles before the dot: ``mlp`` stands for all that begin with ``mlp.``."""
+    known = {*MATRIX_ROLES, *(role.partition(".")[0] for role in MATRIX_ROLES if "." in role)}
+    if name not in known:
+        raise ValueError(f"unknown role '{name}'; known: {', '.join(sorted(known))}")
+    return name
+
+
+RoleName = Annotated[str, AfterValidator(_role_or_family)]
+
+
+def of_role(values: dict[str, float], role: str, default: float) -> float:
+    """The value of ``role``, of its family (``mlp`` for ``mlp.up``), or the default."""
+    return values.get(role, values.get(role.partition(".")[0], default))
+
+
+def gamma(fact: ParameterFact, *, gamma: float = 1.0, by_role: dict[RoleName, float] | None = None) -> Distribution:
+    """N(0, d_in^(-2*gamma)); gamma 0.5 is the usual scale, 1 the small one (S0 section 1). ``by_role`` gives roles
+    (mlp.down) or families of them (mlp) a gamma of their own."""
+    return Distribution("normal", fact.d_in ** -of_role(by_role or {}, fact.role, gamma))
+
+
+def balanced(fact: ParameterFact, *, gamma: float = 1.0) -> Distribution:
+    """N(0, d_in^(-2*gamma_b)), gamma_b = 1/2 + gamma/k in a residual branch of k maps in series and gamma elsewhere:
+    the norm of each branch keeps its ratio to the embedded input's at every width (ours; from S0 section 5)."""
+    return Distribution("normal", fact.d_in ** -(0.5 + gamma / fact.maps if fact.maps else gamma))
+
+
+def gpt2(fact: ParameterFact, *, std: float = 0.02) -> Distribution:
+    """N(0, std^2); matrices that write to the residual stream get std/sqrt(2L) (S1 section 5.2, S2)."""
+    if not fact.writes_residual:
+        return Distribution("normal", std)
+    return Distribution("normal", std / math.sqrt(2 * layers_of(fact)))
+
+
+def normal(fact: ParameterFact, *, std: float = 0.02) -> Distribution:
+    """N(0, std^2) everywhere, no residual scaling (S2's "No residual scaling", OLMo 2)."""
+    return Distribution("normal", std)
+
+
+def kaiming(fact: ParameterFact, *, variant: Literal["torch", "he"] = "torch") -> Distribution:
+    """``torch``: PyTorch's default for linear maps, U(±1/sqrt(d_in)), std 1/sqrt(3*d_in), which S1 calls Kaiming.
+    ``he``: N(0, 2/d_in) (He et al. 2015, fan-in, gain sqrt(2))."""
+    if variant == "torch":
+        return Distribution("uniform", 1 / math.sqrt(3 * fact.d_in))
+    return Distribution("normal", math.sqrt(2 / fact.d_in))
+
+
+def xavier(fact: ParameterFact, *, gain: float = 1.0, shape: Literal["uniform", "normal"] = "uniform") -> Distribution:
+    """std gain*sqrt(2/(d_in+d_out)), uniform or normal (Glorot & Bengio 2010)."""
+    return Distribution(shape, gain * math.sqrt(2 / (fact.d_in + fact.d_out)))
+
+
+def lecun(fact: ParameterFact, *, gain: float = 1.0, shape: Literal["normal", "uniform"] = "normal") -> Distribution:
+    """std gain/sqrt(d_in), normal or uniform (LeCun et al. 1998, fan-in)."""
+    return Distribution(shape, gain / math.sqrt(fact.d_in))
+
+
+def orthogonal(fact: ParameterFact, *, gain: float = 1.0) -> Distribution:
+    """gain times a matrix with orthonormal rows or columns, whichever are fewer (Saxe et al. 2014); the blocks of a
+    fused matrix one by one. Lookup tables and tokens, which map nothing, get N(0, gain^2/d) (choice)."""
+    if fact.role in EMBEDDING_ROLES and fact.role != "patch":
+        return Distribution("normal", gain / math.sqrt(fact.d_in))
+    return Distribution("orthogonal", gain / math.sqrt(max(fact.d_in, fact.d_out)))
+
+
+def small_init(fact: ParameterFact) -> Distribution:
+    """N(0, 2/(5d)), d the model width, on every matrix (Nguyen & Salazar 2019; S3). It is Xavier's scale between d
+    and 4d; embeddings and head get it too (choice)."""
+    width = fact.d_out if fact.writes_residual else fact.d_in
+    return Distribution("normal", math.sqrt(2 / (5 * width)))
+
+
+def deepnorm(fact: ParameterFact, *, post_norm: bool = False) -> Distribution:
+    """Xavier normal with gain beta = (8L)^(-1/4) on value, output and feed-forward matrices, 1 elsewhere (DeepNet,
+    Wang et al. 2022, decoder-only; S3). The model must be post-norm and multiply its stream by alpha = (2L)^(1/4);
+    ``post_norm`` says so of a module that does not say it itself."""
+    if fact.placement == "pre":
+        raise InputError(
+            "law 'deepnorm' is for post-norm models, and this one is pre-norm; use gpt2, which scales with depth too"
+        )
+    if fact.placement is None and not post_norm and fact.layer is not None:
+        raise InputError(
+            "law 'deepnorm' is for post-norm models whose stream is multiplied by (2L)^(1/4), and nothing says that "
+            "this one is; if it is, say so with post_norm=true"
+        )
+    scaled = fact.role in ("attn.v", "attn.o") or fact.role.startswith("mlp.")
+    gain = (8 * layers_of(fact)) ** -0.25 if scaled else 1.0
+    return xavier(fact, gain=gain, shape="normal")
+
+
+def mup(fact: ParameterFact, *, base_width: int = 256, std: float = 0.02) -> Distribution:
+    """Maximal update parametrization (Yang et al. 2022; S3): hidden matrices N(0, 1/d_in) times std*sqrt(base_width),
+    so that all have ``std`` at the base width; embeddings N(0, std^2) at every width; head and queries zero."""
+    if fact.role in ("head", "attn.q"):
+        return ZERO
+    if fact.role in EMBEDDING_ROLES:
+        return Distribution("normal", std)
+    return Distribution("normal", std * math.sqrt(base_width / fact.d_in))
+
+
+def layers_of(fact: ParameterFact) -> int:
+    """The depth L of a law that scales with it. Raises InputError where there is none."""
+    if not fact.n_layers:
+        raise InputError("the law scales with depth, and the module has no stack of layers")
+    return fact.n_layers
