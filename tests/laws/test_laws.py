@@ -4,12 +4,18 @@ import math
 
 import pytest
 
+from seedbed.config.options import law_options
+from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.laws import LAWS, distribution
 
 
-def fact(role="attn.q", d_in=2048, d_out=2048, n_layers=24, writes_residual=False) -> ParameterFact:
-    return ParameterFact("x", role, (d_out, d_in), d_in, d_out, 0, n_layers, writes_residual)
+def fact(role="attn.q", d_in=2048, d_out=2048, n_layers=24, writes_residual=False, **more) -> ParameterFact:
+    return ParameterFact("x", role, (d_out, d_in), d_in, d_out, 0, n_layers, writes_residual, **more)
+
+
+def std(role: str, law: str, options: dict | None = None, **facts) -> float:
+    return distribution(fact(role, **facts), law, options or {}).std
 
 
 @pytest.mark.parametrize(("gamma", "variance"), [(0.5, 4.88e-4), (1.0, 2.38e-7)])
@@ -47,7 +53,67 @@ def test_xavier_uses_both_sides():
     assert law.kind == "normal"
 
 
+def test_gamma_of_a_role_of_its_family_and_of_all_others():
+    options = {"gamma": 1.0, "by_role": {"mlp": 0.75, "mlp.down": 0.5}}
+    found = {role: std(role, "gamma", options, d_in=256) for role in ("mlp.down", "mlp.up", "attn.q", "embed")}
+    assert found == {"mlp.down": 256**-0.5, "mlp.up": 256**-0.75, "attn.q": 1 / 256, "embed": 1 / 256}
+
+
+def test_a_role_that_does_not_exist_is_refused_with_the_known_ones():
+    with pytest.raises(Exception, match=r"unknown role 'mlp\.dwon'.*mlp\.down"):
+        law_options("gamma", {"by_role": {"mlp.dwon": 1.0}})
+
+
+@pytest.mark.parametrize(("maps", "exponent"), [(2, 1.0), (3, 5 / 6), (0, 1.0)])
+def test_balanced_gives_each_branch_its_gamma(maps, exponent):
+    """gamma_b = 1/2 + gamma_e/k: at gamma_e = 1 that is 1 for attention and two maps, 5/6 for SwiGLU."""
+    assert std("mlp.up", "balanced", maps=maps) == pytest.approx(2048**-exponent, rel=1e-12)
+    assert std("mlp.up", "balanced", {"gamma": 0.5}, maps=2) == pytest.approx(2048**-0.75, rel=1e-12)
+
+
+def test_lecun_is_fan_in_with_gain_one():
+    assert distribution(fact(d_in=100), "lecun", {}) == LAWS["lecun"](fact(d_in=100), gain=1.0, shape="normal")
+    assert std("attn.q", "lecun", {"gain": 3.0}, d_in=100) == pytest.approx(0.3)
+    assert distribution(fact(d_in=100), "lecun", {"shape": "uniform"}).kind == "uniform"
+
+
+def test_orthogonal_states_the_rms_of_its_entries():
+    """An orthonormal m x n matrix has Frobenius norm sqrt(min(m, n))."""
+    for d_in, d_out in ((64, 256), (256, 64), (64, 64)):
+        law = distribution(fact(d_in=d_in, d_out=d_out), "orthogonal", {"gain": 2.0})
+        assert law.kind == "orthogonal"
+        assert law.std * math.sqrt(d_in * d_out) == pytest.approx(2 * math.sqrt(min(d_in, d_out)))
+    assert distribution(fact("embed", d_in=64, d_out=1000), "orthogonal", {}).std == 1 / 8
+
+
+def test_small_init_depends_on_the_model_width_alone():
+    """sqrt(2/(5d)) on both maps of a network from d to 4d and back: Xavier's scale between the two."""
+    up = std("mlp.up", "small_init", d_in=512, d_out=2048)
+    down = std("mlp.down", "small_init", d_in=2048, d_out=512, writes_residual=True)
+    assert up == down == math.sqrt(2 / (5 * 512)) == pytest.approx(std("mlp.up", "xavier", d_in=512, d_out=2048))
+
+
+def test_deepnorm_scales_values_outputs_and_feed_forward():
+    """beta = (8L)^(-1/4), Xavier otherwise: at L = 18 beta is 0.289 (DeepNet, decoder-only)."""
+    beta = (8 * 18) ** -0.25
+    assert beta == pytest.approx(0.2887, abs=1e-4)
+    for role, gain in (("attn.q", 1), ("attn.k", 1), ("attn.v", beta), ("attn.o", beta), ("mlp.up", beta)):
+        found = std(role, "deepnorm", n_layers=18, placement="post")
+        assert found == pytest.approx(gain * math.sqrt(2 / 4096)), role
+
+
+def test_deepnorm_is_refused_unless_the_model_is_post_norm():
+    with pytest.raises(InputError, match="this one is pre-norm"):
+        std("attn.q", "deepnorm", {"post_norm": True}, placement="pre")
+    with pytest.raises(InputError, match="post_norm=true"):
+        std("attn.q", "deepnorm")
+    assert std("attn.q", "deepnorm", {"post_norm": True}) == std("attn.q", "deepnorm", placement="post")
+
+
 @pytest.mark.parametrize("law", LAWS)
 def test_norms_and_biases_are_the_same_under_every_law(law):
-    assert [distribution(fact(role), law, {}).value for role in ("norm", "norm.bias", "bias")] == [1.0, 0.0, 0.0]
-    assert distribution(fact("norm"), law, {}).kind == "constant"
+    fixed = {"norm": 1.0, "norm.offset": 0.0, "norm.bias": 0.0, "bias": 0.0, "pos.bias": 0.0}
+    for role, value in fixed.items():
+        given = distribution(fact(role), law, {})
+        assert (given.kind, given.value) == ("constant", value), role
+    assert distribution(fact("kept"), law, {}).kind == "kept"
