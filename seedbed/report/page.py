@@ -3,21 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from seedbed.facts.fact import EMBEDDING_ROLES, ROLES
 from seedbed.measure.rows import WeightRow, component_table
 from seedbed.measure.sink import SinkReport
 from seedbed.report import figures
-from seedbed.report.style import figure_svg
-from seedbed.train.progress import duration
-
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+from seedbed.report.render import inline, render
 
 
 @dataclass(frozen=True)
@@ -40,19 +35,12 @@ class RunReport:
 
 def run_page(report: RunReport) -> str:
     """The whole page as HTML; every text in it that is not ours is escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": number, "count": count, "duration": duration}
     train, heldout = figures.kind(report.metrics, "train"), figures.kind(report.metrics, "eval")
     before, after = (
         {row.role: row for row in component_table(rows)} for rows in (report.weights_before, report.weights_after)
     )
-    return environment.get_template("page.html").render(
+    return render(
+        "page.html",
         report=report,
         parameters=parameter_counts(report.receipt["rows"]),
         first=train[0] if train else None,
@@ -76,7 +64,7 @@ def _figures(report: RunReport) -> dict[str, Markup]:
     shown: dict[str, Markup] = {}
 
     def show(name: str, figure: figures.Figure, description: str) -> None:
-        shown[name] = Markup(figure_svg(figure, description))  # ours, and escaped by matplotlib
+        shown[name] = inline(figure, description)
 
     if report.metrics:
         vocabulary = report.config["model"]["vocab_size"]
@@ -125,23 +113,3 @@ def draw_summary(receipt_rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
             }
         )
     return summary
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """``value`` to so many significant digits; a dash where there is none."""
-    if value is None:
-        return "–"
-    if value == 0:
-        return "0"
-    text = f"{value:#.{digits}g}".removesuffix(".").replace("inf", "∞")
-    if "e" not in text:
-        return text
-    if 1 <= abs(value) < 1e6:
-        return f"{value:,.0f}"
-    mantissa, exponent = text.split("e")
-    return f"{mantissa}·10{str(int(exponent)).translate(SUPERSCRIPTS)}"
-
-
-def count(value: float) -> str:
-    """A whole number in full, with separators."""
-    return f"{value:,.0f}"

@@ -6,7 +6,9 @@ from html.parser import HTMLParser
 import pytest
 
 from seedbed.measure.spectra import MatrixStats
-from seedbed.report.page import draw_summary, duration, number, parameter_counts, run_page
+from seedbed.report.page import draw_summary, parameter_counts, run_page
+from seedbed.report.render import number
+from seedbed.train.progress import duration
 
 VOID = {"meta", "br", "link", "img", "input"}
 
