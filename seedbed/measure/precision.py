@@ -1,0 +1,116 @@
+"""What bf16 costs: the error of a forward pass, and updates that rounding undoes.
+
+bf16 keeps 7 bits of the mantissa: neighbours of 1.0 are 0.0078 apart.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from seedbed.measure.evaluating import evaluating
+from seedbed.model import Decoder
+
+LOGIT_TOKENS = 256  # about this many tokens, evenly spaced, stand for all: logits of every token might not fit
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """Relative error of a bf16 forward pass; the row behind the last layer, ``layer == n_layers``, is the logits'."""
+
+    layer: int
+    error: float  # mean over tokens of ||h_bf16 - h_fp32|| / ||h_fp32||; 0 where the two are equal
+
+
+def bf16_errors(model: Decoder, ids: Tensor, doc_ids: Tensor | None) -> list[LayerError]:
+    """Run ``model`` (fp32 weights) on ids [B, T] in fp32 and under bf16 autocast, and compare the residual stream after
+    every layer, and the logits of about LOGIT_TOKENS tokens.
+
+    Tokens of negative document id are padding and are not counted. The model is left as it was, error or not. Memory:
+    the fp32 states of all layers, L·B·T·D. Raises ValueError when no token is left.
+    """
+    keep = torch.ones_like(ids, dtype=torch.bool) if doc_ids is None else doc_ids >= 0  # [B, T]
+    if not keep.any():
+        raise ValueError("bf16 error of zero tokens")
+    exact = _states(model, ids, doc_ids, keep)
+    with bf16_autocast(ids.device.type):
+        rounded = _states(model, ids, doc_ids, keep)
+    return [LayerError(index, _error(*pair)) for index, pair in enumerate(zip(rounded, exact, strict=True))]
+
+
+def lost_share(weight: Tensor, update: Tensor, dtype: torch.dtype = torch.bfloat16) -> float:
+    """Share of the entries with ``w + update == w`` when weights are stored as ``dtype``; both of one shape.
+
+    Entries whose update is 0 do not count. NaN where none is left, or where any weight or update is not finite.
+    """
+    stored = weight.detach().to(dtype)
+    update = update.detach().float()
+    if not (stored.isfinite().all() and update.isfinite().all()):
+        return math.nan
+    lost = (stored.float() + update).to(dtype) == stored
+    counted = update != 0
+    return float((lost & counted).sum() / counted.sum())
+
+
+@contextmanager
+def bf16_autocast(device: str) -> Iterator[None]:
+    """bf16 autocast for a forward pass; on a CPU its products run in fp32.
+
+    A CPU without bf16 units multiplies bf16 hundreds of times slower than fp32.
+    """
+    with ExitStack() as stack:
+        if device == "cpu":
+            stack.enter_context(_Fp32Products())
+        stack.enter_context(torch.autocast(device, torch.bfloat16))
+        yield
+
+
+class _Fp32Products(TorchDispatchMode):
+    """Replaces products of bf16 tensors by fp32 products of the same numbers, rounded to bf16 once at the end.
+
+    It stands below autocast, which so makes every choice of type itself. What differs from a bf16 kernel is the order
+    of summation, and that attention weights are not rounded before they meet the values.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func not in _PRODUCTS or args[0].dtype != torch.bfloat16:
+            return func(*args, **kwargs)
+        args, kwargs = tree_map_only(Tensor, Tensor.float, [args, kwargs])
+        return tree_map_only(Tensor, Tensor.bfloat16, func(*args, **kwargs))
+
+
+_PRODUCTS = {
+    torch.ops.aten.mm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten.bmm.default,
+    torch.ops.aten.baddbmm.default,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+}
+
+
+def _states(model: Decoder, ids: Tensor, doc_ids: Tensor | None, keep: Tensor) -> list[Tensor]:
+    """The stream after every layer, [N, D] each for N counted tokens, and the logits [about LOGIT_TOKENS, V]; fp32."""
+    states: list[Tensor] = []
+    with ExitStack() as stack:
+        stack.enter_context(evaluating(model))
+        for layer in model.layers:
+            hook = layer.register_forward_hook(lambda _, args, out: states.append(out[keep].float()))
+            stack.callback(hook.remove)
+        hidden = model(ids, doc_ids, hidden=True)[keep]  # [N, D]
+        some = hidden[:: max(1, len(hidden) // LOGIT_TOKENS)]
+        states.append(F.linear(some, model.head_weight).float())
+    return states
+
+
+def _error(rounded: Tensor, exact: Tensor) -> float:
+    """Mean over tokens of the relative distance of two states [N, D]."""
+    distance = (rounded - exact).norm(dim=-1)
+    return float(torch.where(distance == 0, 0, distance / exact.norm(dim=-1)).mean())
