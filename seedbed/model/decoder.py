@@ -91,18 +91,23 @@ class Decoder(nn.Module):
         ``doc_ids`` [B, T] keep attention inside runs of equal id and restart positions there. With a ``cache``, ids
         are the next tokens only.
         """
-        positions, visible = self._places(ids, doc_ids, cache)
-        x = self.embed(ids)  # [B, T, D]
-        rotation = None
-        if self.pos is not None:
-            x = x + self.pos(positions)
-        else:
-            assert self.config.attention.head_dim
-            rotation = rotations(positions, self.config.attention.head_dim, self.config.rope_theta)
+        x, rotation, visible = self.embedded(ids, doc_ids, cache)
         for index, layer in enumerate(self.layers):
             x = layer(x, rotation, visible, cache.layers[index] if cache is not None else None)
         x = self.norm(x)
         return x if hidden else F.linear(x, self.head_weight)
+
+    def embedded(
+        self, ids: Tensor, doc_ids: Tensor | None = None, cache: "KVCache | None" = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None, Visible]:
+        """What the first block gets: the embedded input [B, T, D], rotations (none with learned positions), and what
+        each token may see."""
+        positions, visible = self._places(ids, doc_ids, cache)
+        x = self.embed(ids)  # [B, T, D]
+        if self.pos is not None:
+            return x + self.pos(positions), None, visible
+        assert self.config.attention.head_dim
+        return x, rotations(positions, self.config.attention.head_dim, self.config.rope_theta), visible
 
     def _places(
         self, ids: Tensor, doc_ids: Tensor | None, cache: "KVCache | None"
