@@ -58,7 +58,11 @@ def law_options(law: str, options: dict[str, Any]) -> dict[str, Any]:
     known = known_laws()
     if law not in known:
         raise PydanticCustomError("law", "unknown law '{law}'; {hint}", {"law": law, "hint": suggest(law, known)})
-    function = find_law(law)
+    return checked_options(find_law(law), law, options)
+
+
+def checked_options(function: Law, law: str, options: dict[str, Any]) -> dict[str, Any]:
+    """:func:`law_options` of a law that is given as a function; ``law`` is what messages call it."""
     try:
         return options_model(function).model_validate(options).model_dump()
     except ValidationError as error:
@@ -67,6 +71,8 @@ def law_options(law: str, options: dict[str, Any]) -> dict[str, Any]:
         if first["type"] == "extra_forbidden":
             hint = suggest(name, list(options_model(function).model_fields))
             problem = f"law '{law}' has no option '{name}'; {hint}"
+        elif first["type"] == "missing":
+            problem = f"law '{law}' needs option '{name}'"
         else:
             problem = f"option '{name}' of law '{law}': {first['msg']}, not {first['input']!r}"
         raise PydanticCustomError("law_option", "{problem}", {"problem": problem}) from None

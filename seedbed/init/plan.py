@@ -1,13 +1,15 @@
 """An initialization as data: one row a parameter, known before any number is drawn."""
 
 import math
+import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from seedbed.config import InitConfig
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, branch_of
+from seedbed.facts.table import canonical
 from seedbed.laws import JOINT, KEPT, Distribution, Law, distribution
 
 # Draws are fp32: below, entries would be denormal or 0; above, their squares are infinite.
@@ -52,6 +54,7 @@ class Plan:
     law: str
     options: dict[str, Any]
     rows: tuple[PlanRow, ...]
+    sources: dict[str, str] = field(default_factory=dict)  # SHA-256 of each file copied from, once it was carried out
 
     @property
     def n_parameters(self) -> int:
@@ -59,7 +62,7 @@ class Plan:
 
     def dump(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"law": self.law, "options": self.options, "rows": [asdict(row) for row in self.rows]}
+        return asdict(self)
 
     @property
     def title(self) -> str:
@@ -86,11 +89,11 @@ def plan_law(
     """:func:`make_plan` for a law that is given as a function."""
     facts = list(facts)
     wanted = None if only is None else _wanted(facts, only)
-    joints = _joints(facts) if title in JOINT else {}
+    joined = joints(facts) if title in JOINT else {}
     rows = []
     for fact in facts:
         for part in fact.parts():
-            drawn_as, joint = joints.get(part.name, (part, None))
+            drawn_as, joint = joined.get(part.name, (part, None))
             keep = wanted is not None and fact.name not in wanted
             given = KEPT if keep else _checked(drawn_as, title, law, options)
             rows.append(
@@ -112,6 +115,8 @@ def _checked(fact: ParameterFact, title: str, law: Law | str, options: dict[str,
         ) from None
     except InputError as error:
         raise InputError(f"init: {fact.name}: {error}") from None
+    if not isinstance(given, Distribution):
+        raise InputError(f"init: law '{title}' gives {given!r} for {fact.name}; a law returns a Distribution")
     if given.is_drawn and not SMALLEST_STD <= given.std <= LARGEST_STD:
         raise InputError(
             f"init: law '{title}' gives std {given.std:g} for {fact.name}, which fp32 cannot draw; change its options"
@@ -120,16 +125,24 @@ def _checked(fact: ParameterFact, title: str, law: Law | str, options: dict[str,
 
 
 def _wanted(facts: list[ParameterFact], only: Iterable[str]) -> set[str]:
-    """The parameters that ``only`` names, by any of their names."""
-    known = {name: fact.name for fact in facts for name in (fact.name, *fact.tied)}
-    only = list(only)
-    unknown = [name for name in only if name not in known]
+    """The parameters all of whose names are in ``only``: a tied tensor that came in under one of its names is there,
+    though a state dict also counts the other as missing; of those that are passed over for it a warning tells."""
+    only = {canonical(name) for name in only}
+    names = {fact.name: {fact.name, *fact.tied} for fact in facts}
+    unknown = sorted(only.difference(*names.values()))
     if unknown:
         raise InputError(f"only: the model has no parameter {', '.join(unknown)}; names are those of its state dict")
-    return {known[name] for name in only}
+    for every in names.values():
+        if every & only and not every <= only:
+            told, other = sorted(every & only), sorted(every - only)
+            warnings.warn(
+                f"only: {', '.join(told)} stays as it is: it is tied to {', '.join(other)}; name both to draw it",
+                stacklevel=2,
+            )
+    return {name for name, every in names.items() if every <= only}
 
 
-def _joints(facts: list[ParameterFact]) -> dict[str, tuple[ParameterFact, Joint]]:
+def joints(facts: list[ParameterFact]) -> dict[str, tuple[ParameterFact, Joint]]:
     """For queries, keys and values of one attention: the matrix of all three, and each one's rows in it."""
     found: dict[str, dict[str, ParameterFact]] = {}
     for part in (part for fact in facts for part in fact.parts()):

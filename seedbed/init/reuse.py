@@ -1,16 +1,71 @@
-"""Weights that are copied from a checkpoint instead of drawn."""
+"""Weights that are copied from a checkpoint instead of drawn: safetensors, read tensor by tensor."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from seedbed.init.plan import Plan, PlanRow
+from seedbed.errors import InputError
+from seedbed.facts.table import canonical
+from seedbed.files.atomic import COMMIT, folder_damage, sha256
+from seedbed.files.safetensors import Tensors, weight_files
+from seedbed.init.plan import Plan
 
 
-def open_copies(plan: Plan) -> Callable[[PlanRow], Tensor]:
-    """What reads the rows of a plan that are ``copied``."""
+@dataclass(frozen=True)
+class Copies:
+    """The parameters of a plan that are copied, found in a checkpoint."""
 
-    def none(row: PlanRow) -> Tensor:
-        raise NotImplementedError(row.name)
+    tensors: Tensors
+    places: dict[str, str]  # name of a parameter -> its name in the checkpoint
+    sources: dict[str, str]  # SHA-256 of each file, by its name
 
-    return none
+    def read(self, parameter: str) -> Tensor:
+        """As it is stored."""
+        return self.tensors[self.places[parameter]]
+
+
+def open_copies(plan: Plan, module: nn.Module) -> Copies:
+    """Find every parameter of ``module`` that ``plan`` copies in the checkpoint that its option ``checkpoint`` names.
+
+    Names there may have the prefix of a Transformers base model where those of the module lack it, and the reverse.
+    Raises InputError naming all tensors that are missing or of another shape; and where the plan was carried out
+    before, with other files.
+    """
+    copied = {row.parameter: row.tied for row in plan.rows if row.distribution.kind == "copied"}
+    if not copied:
+        return Copies(Tensors([]), {}, {})
+    checkpoint = plan.options.get("checkpoint")
+    if not isinstance(checkpoint, str):
+        raise InputError(f"init: law '{plan.law}' copies {next(iter(copied))}, but has no option checkpoint, its source")
+    files = _files(Path(checkpoint).expanduser())
+    tensors = Tensors(files)
+    shapes = {canonical(name): tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    prefix = f"{getattr(module, 'base_model_prefix', '')}."
+    places, problems = {}, []
+    for name, tied in copied.items():
+        spellings = [s for own in (name, *tied) for s in (own, prefix + own, own.removeprefix(prefix))]
+        place = next((spelling for spelling in spellings if spelling in tensors), None)
+        if place is None:
+            problems.append(f"{name} is missing")
+        elif tensors.shape(place) != shapes[name]:
+            problems.append(f"{name} has shape {list(tensors.shape(place))} instead of {list(shapes[name])}")
+        else:
+            places[name] = place
+    if problems:
+        raise InputError(f"{checkpoint}: {'; '.join(problems)}; the checkpoint must be of the same architecture")
+    sources = {file.name: sha256(file) for file in files}
+    if plan.sources and plan.sources != sources:
+        raise InputError(f"{checkpoint}: holds other weights than those that were copied before (SHA-256 differs)")
+    return Copies(tensors, places, sources)
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of a run's newest checkpoint, of a checkpoint's folder, ours or as Transformers writes it, or a file."""
+    if path.is_file() and path.suffix == ".safetensors":
+        return [path]
+    steps = sorted(path.glob("checkpoints/step_*"), key=lambda step: int(step.name.removeprefix("step_")))
+    folder = steps[-1] if steps else path
+    if (steps or (folder / COMMIT).exists()) and (damage := folder_damage(folder)) is not None:
+        raise InputError(f"{folder}: {damage}; name another checkpoint")
+    return weight_files(folder)

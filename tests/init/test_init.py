@@ -60,7 +60,7 @@ def test_nothing_is_left_undrawn_after_meta_construction():  # case 29
     config = Config.load(None, ["model.vocab_size=128", "model.tied=true", "model.attention.qk_norm=true"]).model
     with torch.device("meta"):
         model = Decoder(config)
-    with pytest.raises(InputError, match="to_empty"):
+    with pytest.raises(InputError, match="materialize_"):
         initialize_(model)
     model.to_empty(device="cpu")
     for parameter in model.parameters():
