@@ -16,7 +16,7 @@ from typing import Any
 
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
-from seedbed.laws import scalar
+from seedbed.laws import scalar, spectral
 from seedbed.laws.distribution import COPIED, KEPT, ONE, ZERO, Distribution
 
 __all__ = [
@@ -38,18 +38,25 @@ LAWS: dict[str, Law] = {
     "small_init": scalar.small_init,
     "deepnorm": scalar.deepnorm,
     "mup": scalar.mup,
+    "magnitude": spectral.magnitude,
+    "magnitude+spectrum": spectral.magnitude_spectrum,
+    "realistic": spectral.realistic,
+    "reuse": scalar.reuse,
 }
 
 # Laws that act on queries, keys and values of a layer as one matrix, as S2 measures them.
 JOINT = {"magnitude", "magnitude+spectrum", "realistic"}
 
-# Roles with a rule of their own, the same under every law but `reuse`, which copies them.
+# Roles with a rule of their own, the same under every law but those that tell what becomes of each parameter.
 FIXED = {"norm": ONE, "norm.offset": ZERO, "norm.bias": ZERO, "bias": ZERO, "pos.bias": ZERO, "kept": KEPT}
+
+TELLS_ALL = {"reuse"}
 
 
 def distribution(fact: ParameterFact, law: Law | str, options: dict[str, Any]) -> Distribution:
-    """The distribution that ``law`` gives to ``fact``; roles in :data:`FIXED` are the same under every law."""
-    fixed = FIXED.get(fact.role)
+    """The distribution that ``law`` gives to ``fact``; roles in :data:`FIXED` are the same under every law
+    but those in :data:`TELLS_ALL`."""
+    fixed = None if law in TELLS_ALL else FIXED.get(fact.role)
     return fixed or (find_law(law) if isinstance(law, str) else law)(fact, **options)
 
 

@@ -3,11 +3,11 @@
 import math
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, PositiveInt
 
 from seedbed.errors import InputError
 from seedbed.facts.fact import EMBEDDING_ROLES, MATRIX_ROLES, ParameterFact
-from seedbed.laws.distribution import ZERO, Distribution
+from seedbed.laws.distribution import COPIED, ZERO, Distribution
 
 
 def _role_or_family(name: str) -> str:
@@ -101,14 +101,26 @@ def deepnorm(fact: ParameterFact, *, post_norm: bool = False) -> Distribution:
     return xavier(fact, gain=gain, shape="normal")
 
 
-def mup(fact: ParameterFact, *, base_width: int = 256, std: float = 0.02) -> Distribution:
-    """Maximal update parametrization (Yang et al. 2022; S3): hidden matrices N(0, 1/d_in) times std*sqrt(base_width),
-    so that all have ``std`` at the base width; embeddings N(0, std^2) at every width; head and queries zero."""
+def mup(fact: ParameterFact, *, base_width: PositiveInt = 256, std: float = 0.02) -> Distribution:
+    """Maximal update parametrization (Yang et al. 2022; S3). Hidden matrices, attention's gate among them, get
+    N(0, std^2*base_width/d_in): ``std`` where d_in is the base width, less in the wider down projection. Embeddings,
+    whose table a tied head reads too, get N(0, std^2) at every width; head and queries 0. A router, whose experts do
+    not grow in number with the width, gets N(0, (std*base_width/d_in)^2), as a head with its output multiplier would
+    (choice). Learning rates and multipliers follow in the configuration."""
     if fact.role in ("head", "attn.q"):
         return ZERO
     if fact.role in EMBEDDING_ROLES:
         return Distribution("normal", std)
-    return Distribution("normal", std * math.sqrt(base_width / fact.d_in))
+    share = base_width / fact.d_in
+    return Distribution("normal", std * (share if fact.role == "moe.router" else math.sqrt(share)))
+
+
+def reuse(fact: ParameterFact, *, checkpoint: str, std: float = 0.02) -> Distribution:
+    """Everything is copied from a pretrained ``checkpoint`` of the same architecture, positions, norms and biases too;
+    only the token embeddings, and a head that is tied to them, are drawn anew, N(0, std^2) (S2)."""
+    if fact.role == "embed" or (fact.role == "head" and fact.tied):
+        return Distribution("normal", std)
+    return COPIED
 
 
 def layers_of(fact: ParameterFact) -> int:
