@@ -6,11 +6,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from seedbed.config.explain import explain, section
+from seedbed.config.parametrization import forget
 from seedbed.config.reader import parse_file, parse_value, parse_yaml, to_json, write_yaml
 from seedbed.config.tree import Config, InitConfig, WsdSchedule
 from seedbed.errors import InputError
 
-__all__ = ["from_tree", "load", "parse_yaml", "to_yaml"]
+__all__ = ["from_tree", "load", "parse_yaml", "to_yaml", "with_init"]
 
 # A section whose tag changes starts afresh: the options of the old law or schedule mean nothing to the new one.
 # With each tag the value of a section that does not set it.
@@ -44,6 +45,14 @@ def from_tree(tree: dict[str, Any], where: str, origin: dict[tuple[str, ...], st
         raise InputError(explain(error, where, origin or {})) from None
 
 
+def with_init(config: Config, init: InitConfig) -> Config:
+    """``config`` with another initialization and the multipliers that go with it. Raises InputError as loading does."""
+    tree = config.dump() | {"init": init.model_dump()}
+    if "mup" in (config.init.law, init.law):
+        forget(tree)
+    return from_tree(tree, "configuration")
+
+
 def to_yaml(config: Config) -> str:
     """The complete configuration as YAML; it loads to an equal Config."""
     return write_yaml(config.dump())
@@ -66,6 +75,8 @@ def _apply(tree: dict[str, Any], override: str) -> tuple[str, ...]:
         if not isinstance(node, dict):
             raise InputError(f"override '{override}': {'.'.join(keys[: depth + 1])} is a value, not a section")
     if keys in TAGS and node.get(keys[-1], TAGS[keys]) != value:
+        if "mup" in (value, node.get(keys[-1])):
+            forget(tree)
         node.clear()
     node[keys[-1]] = value
     return keys

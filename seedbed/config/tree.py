@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from seedbed.config.options import law_options
+from seedbed.config.parametrization import PATHS, parametrization
 
 FORMAT_VERSION = 1
 
@@ -17,6 +18,7 @@ Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Rate = Annotated[float, Field(ge=0, le=1e6)]
 Span = Annotated[int, Field(ge=0, lt=2**31)] | Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Epsilon = Annotated[float, Field(ge=1e-37, le=1)]
+Multiplier = Annotated[float, Field(ge=1e-9, le=1e9)]
 Folder = Annotated[str, Field(min_length=1, pattern="^[^\\x00]*$")]
 
 
@@ -44,6 +46,8 @@ class AttentionConfig(Section):
     """Sigmoid gate on each head's output, computed from the layer's normed input (S0, S3 11.8.3.5)."""
     qk_norm: bool = False
     """RMSNorm of queries and keys, per head, before the rotation."""
+    scale: Multiplier | None = None
+    """Factor of the scores q·k. Default: head_dim^-1/2; with init.law=mup 8/head_dim, the same at head_dim 64."""
 
 
 class FfnConfig(Section):
@@ -74,6 +78,8 @@ class ModelConfig(Section):
     """Biases on linear maps and shifts on norms."""
     tied: bool = False
     """Output head shares the embedding table."""
+    output_multiplier: Multiplier | None = None
+    """Factor of the logits. Default: 1; with init.law=mup base_width/d_model."""
     attention: AttentionConfig = AttentionConfig()
     """Heads, gate, QK-norm."""
     ffn: FfnConfig = FfnConfig()
@@ -179,13 +185,16 @@ class OptimConfig(Section):
     name: Literal["adamw", "muon"] = "muon"
     """muon: Muon on the matrices of the blocks, AdamW on embeddings, head, norms and biases."""
     lr: Annotated[float, Field(gt=0, le=1e6)] = 2e-3
-    """Peak learning rate, of every group."""
+    """Peak learning rate, of every group (see base_width)."""
+    base_width: Positive | None = None
+    """Width at which every group has the rate lr: at width d hidden matrices get lr*base_width/d from AdamW and
+    lr*sqrt(base_width/d) from Muon. Default: that of init.law=mup; null, one rate at every width, with other laws."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     """Decays of AdamW's first and second moment."""
     eps: Epsilon = 1e-8
     """Added to the root of AdamW's second moment."""
     weight_decay: Rate = 0.1
-    """On matrices; never on norms and biases."""
+    """On matrices, never on norms and biases; a step takes the share lr*weight_decay at every width."""
     muon: MuonConfig = MuonConfig()
     """Options of Muon."""
     schedule: Schedule = WsdSchedule()
@@ -259,6 +268,22 @@ class Config(Section):
     """Optimizer and schedule."""
     train: TrainConfig = TrainConfig()
     """Length, batches, evaluation, checkpoints."""
+
+    @model_validator(mode="after")
+    def _parametrize(self) -> Self:
+        """Put in place what the law decides outside its section. µP with a part of it changed would not be µP."""
+        model, attention, optim = self.model, self.model.attention, self.optim
+        assert attention.head_dim
+        told = (model.output_multiplier, attention.scale, optim.base_width)
+        decided = parametrization(self.init.law, self.init.options, model.d_model, attention.head_dim)
+        for path, value, due in zip(PATHS, told, decided, strict=True):
+            if self.init.law == "mup" and value not in (None, due):
+                raise ValueError(f"{path}={value}: init.law=mup makes it {due} here; leave it out or set it to null")
+        multiplier, scale, base_width = (t if t is not None else d for t, d in zip(told, decided, strict=True))
+        resolved = {"attention": attention.model_copy(update={"scale": scale}), "output_multiplier": multiplier}
+        object.__setattr__(self, "model", model.model_copy(update=resolved))
+        object.__setattr__(self, "optim", optim.model_copy(update={"base_width": base_width}))
+        return self
 
     @classmethod
     def load(cls, path: str | None = None, overrides: list[str] | tuple[str, ...] = ()) -> "Config":

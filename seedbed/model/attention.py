@@ -99,6 +99,8 @@ class Attention(nn.Module):
         self.o = Linear(inner, config.d_model, bias=config.bias)
         self.q_norm = RMSNorm(a.head_dim, eps=config.norm_eps) if a.qk_norm else None
         self.k_norm = RMSNorm(a.head_dim, eps=config.norm_eps) if a.qk_norm else None
+        # attend's own scale is K^-1/2; another one goes into the queries, where no path and no measure can miss it
+        self.query_factor = 1.0 if a.scale is None else a.scale / a.head_dim**-0.5
 
     def forward(
         self, x: Tensor, rotation: tuple[Tensor, Tensor] | None, visible: Visible, cache: "LayerCache | None"
@@ -114,6 +116,8 @@ class Attention(nn.Module):
         if rotation is not None:
             qk = rotate(qk, *rotation)
         q, k, v = (y.transpose(1, 2) for y in (*qk.split((n_q, n_kv), dim=2), v))  # [B, heads, T, K]
+        if self.query_factor != 1:
+            q = q * self.query_factor
         if cache is not None:
             k, v = cache.extend(k, v)
         y = self.attend(q, k, v, visible).transpose(1, 2)  # [B, T, H, K]

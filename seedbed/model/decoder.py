@@ -77,6 +77,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Block(config, attend) for _ in range(config.n_layers))
         self.norm = make_norm(config.norm, config.d_model, config.norm_eps, config.bias)
         self.head = None if config.tied else Linear(config.d_model, config.vocab_size, bias=False)
+        self.output_multiplier = 1.0 if config.output_multiplier is None else config.output_multiplier
 
     @property
     def head_weight(self) -> Tensor:
@@ -86,7 +87,9 @@ class Decoder(nn.Module):
     def forward(
         self, ids: Tensor, doc_ids: Tensor | None = None, cache: "KVCache | None" = None, hidden: bool = False
     ) -> Tensor:
-        """Logits [B, T, V] of ids [B, T] (int64); with ``hidden`` the normed last states [B, T, D] instead.
+        """Logits [B, T, V] of ids [B, T] (int64); with ``hidden`` the states [B, T, D] that the head reads instead.
+
+        Those are the normed last states times the output multiplier, so whatever reads them has its logits right.
 
         ``doc_ids`` [B, T] keep attention inside runs of equal id and restart positions there. With a ``cache``, ids
         are the next tokens only.
@@ -95,6 +98,8 @@ class Decoder(nn.Module):
         for index, layer in enumerate(self.layers):
             x = layer(x, rotation, visible, cache.layers[index] if cache is not None else None)
         x = self.norm(x)
+        if self.output_multiplier != 1:
+            x = x * self.output_multiplier
         return x if hidden else F.linear(x, self.head_weight)
 
     def embedded(

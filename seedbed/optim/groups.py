@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,23 @@ def group_of(fact: ParameterFact) -> str:
     return "block matrices" if inside else "other matrices"
 
 
+def rate_factor(fact: ParameterFact, base_width: int | None, optimizer: Literal["adamw", "muon"]) -> float:
+    """The share of the rate at ``base_width`` that a parameter gets at its own width d, so that its updates change
+    activations by the same amount at every width (µP: Yang et al. 2022, S3); 1 without a base width.
+
+    Hidden matrices add up over an input that grows with d: AdamW's entries have the size of the rate, so d of them in
+    step grow as d, and the factor is base_width/d. Muon's update has the spectral norm 0.2*sqrt(max(m, n)) times the
+    rate, which grows as sqrt(d) however the matrix is shaped, and the factor is sqrt(base_width/d). Embeddings, norms
+    and biases add up over nothing, and the head's sum is divided by the output multiplier: their factor is 1.
+
+    d is the width of the stream that the matrix reads or writes (choice); all its sides are taken to grow with it.
+    """
+    if base_width is None or not fact.is_matrix or fact.role in (*EMBEDDING_ROLES, "head"):
+        return 1.0
+    share = base_width / (fact.d_out if fact.writes_residual else fact.d_in)
+    return share**0.5 if optimizer == "muon" else share
+
+
 class Optimizers:
     """The optimizers of one model, stepped together; their state is keyed by canonical parameter names.
 
@@ -40,9 +57,9 @@ class Optimizers:
         self.peak = peak
 
     def set_rate(self, factor: float) -> float:
-        """Set every group's rate to ``factor`` times the peak rate; returns that rate."""
+        """Set the rate to ``factor`` times the peak, of each group times its own factor; returns the rate itself."""
         for _, group in self._groups():
-            group["lr"] = self.peak * factor
+            group["lr"] = self.peak * factor * group["rate_factor"]
         return self.peak * factor
 
     def step(self) -> None:
@@ -114,25 +131,37 @@ class Optimizers:
 def build_optimizers(model: nn.Module, facts: list[ParameterFact], optim: OptimConfig) -> Optimizers:
     """Muon for the block matrices and AdamW for the rest, or AdamW for all (``optim.name``), at the peak rate.
 
+    One group for each kind and :func:`rate_factor`. A step decays weights by rate times weight_decay; the latter is
+    divided by the factor, so that the share is that of the base width at every width (choice; Yang et al. 2022).
     Raises InputError when the facts do not cover each parameter of ``model`` exactly once; warns when parameters are
     kept in less than fp32.
     """
     parameters = {canonical(name): p for name, p in model.named_parameters(remove_duplicate=False)}
     _check_cover(model, parameters, facts)
     _warn_low_precision(model)
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[tuple[str, str, float], dict[str, Any]] = {}
     for fact in facts:
-        name = group_of(fact)
-        empty = {"name": name, "params": [], "rows": [], "weight_decay": optim.weight_decay if DECAYS[name] else 0.0}
-        group = groups.setdefault(name, empty)
+        kind = group_of(fact)
+        optimizer = "muon" if optim.name == "muon" and kind == "block matrices" else "adamw"
+        factor = rate_factor(fact.parts()[0], optim.base_width, optimizer)  # blocks of a fused matrix read one input
+        empty = {
+            "name": kind,
+            "rate_factor": factor,
+            "lr": optim.lr * factor,
+            "weight_decay": optim.weight_decay / factor if DECAYS[kind] else 0.0,
+            "params": [],
+            "rows": [],
+        }
+        group = groups.setdefault((optimizer, kind, factor), empty)
         group["params"].append((fact.name, parameters[fact.name]))
         group["rows"].append(tuple(block.rows for block in fact.blocks) or None)
-    muon_groups = [groups.pop("block matrices")] if optim.name == "muon" and "block matrices" in groups else []
+    in_order = sorted(groups.items(), key=lambda item: list(DECAYS).index(item[0][1]))
+    muon, adamw = ([group for (name, *_), group in in_order if name == wanted] for wanted in ("muon", "adamw"))
     optimizers: list[torch.optim.Optimizer] = []
-    if muon_groups:
-        optimizers.append(Muon(muon_groups, lr=optim.lr, **optim.muon.model_dump()))
-    if groups:
-        optimizers.append(_adamw([groups[name] for name in DECAYS if name in groups], optim))
+    if muon:
+        optimizers.append(Muon(muon, lr=optim.lr, **optim.muon.model_dump()))
+    if adamw:
+        optimizers.append(_adamw(adamw, optim))
     return Optimizers(optimizers, optim.lr)
 
 
