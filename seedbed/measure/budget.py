@@ -79,7 +79,7 @@ def _predict_layer(config: ModelConfig, std: Callable[[str], float]) -> dict[str
 
 
 def _activated(function: Callable[[Tensor], Tensor], variance: float) -> float:
-    """Variance of f(z) for z ~ N(0, variance): the variance by a factor of three decimals, as S1's 0.298 is."""
+    """Variance of f(z) for z ~ N(0, variance): the variance by a factor of three decimals, as S1 has it (0.298)."""
     mean = float(DENSITY @ function(NORMAL * variance**0.5))
     exact = _second_moment(function, variance) - mean**2
     return variance * round(exact / variance, 3) if variance else 0.0
@@ -105,10 +105,10 @@ def measure_budget(model: Decoder, ids: Tensor, doc_ids: Tensor | None, predicte
         stack.enter_context(evaluating(model))
 
         def watch(module: nn.Module, use: Callable[[Tensor, Tensor], None]) -> None:
-            hook = module.register_forward_hook(lambda _, args, out: use(args[0], out))
+            hook = module.register_forward_hook(lambda _, args, out: use(args[0], out.detach()))
             stack.callback(hook.remove)
 
-        layers: Any = model.layers  # Blocks
+        layers: Any = model.layers
         for layer in layers:
             attn = layer.attn
             watch(attn.qkv, partial(moments.attention_in, attn.qkv.blocks))

@@ -19,6 +19,7 @@ from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder
 
 LOGIT_TOKENS = 256  # about this many tokens, evenly spaced, stand for all: logits of every token might not fit
+LOST_CHUNK = 2**18  # entries at a time: what is made of them stays in the caches
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,17 @@ def lost_share(weight: Tensor, update: Tensor, dtype: torch.dtype = torch.bfloat
 
     Entries whose update is 0 do not count. NaN where none is left, or where any weight or update is not finite.
     """
-    stored = weight.detach().to(dtype)
-    update = update.detach().float()
-    if not (stored.isfinite().all() and update.isfinite().all()):
-        return math.nan
-    lost = (stored.float() + update).to(dtype) == stored
-    counted = update != 0
-    return float((lost & counted).sum() / counted.sum())
+    lost = counted = 0
+    chunks = (x.detach().flatten().split(LOST_CHUNK) for x in (weight, update))
+    for old, step in zip(*chunks, strict=True):
+        stored = old.to(dtype)
+        moved = stored.float() + step
+        if not moved.isfinite().all():
+            return math.nan
+        changes = step != 0
+        lost += int(((moved.to(dtype) == stored) & changes).sum())
+        counted += int(changes.sum())
+    return lost / counted if counted else math.nan
 
 
 @contextmanager
@@ -75,16 +80,18 @@ def bf16_autocast(device: str) -> Iterator[None]:
 class _Fp32Products(TorchDispatchMode):
     """Replaces products of bf16 tensors by fp32 products of the same numbers, rounded to bf16 once at the end.
 
-    It stands below autocast, which so makes every choice of type itself. What differs from a bf16 kernel is the order
-    of summation, and that attention weights are not rounded before they meet the values.
+    It stands below autocast, which so makes every choice of type itself; a bf16 kernel differs in the order of
+    summation only.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func == torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default:
+            return _attention(*args, **kwargs)
         if func not in _PRODUCTS or args[0].dtype != torch.bfloat16:
             return func(*args, **kwargs)
         args, kwargs = tree_map_only(Tensor, Tensor.float, [args, kwargs])
-        return tree_map_only(Tensor, Tensor.bfloat16, func(*args, **kwargs))
+        return func(*args, **kwargs).bfloat16()
 
 
 _PRODUCTS = {
@@ -92,8 +99,29 @@ _PRODUCTS = {
     torch.ops.aten.addmm.default,
     torch.ops.aten.bmm.default,
     torch.ops.aten.baddbmm.default,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
 }
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, causal: bool = False, *, attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """softmax(q kᵀ·scale) v as a flash kernel rounds it: exponentials meet the values in bf16, their sum stays in fp32.
+
+    q [B, H, Tq, K], k and v [B, G, Tk, K] -> bf16 [B, H, Tq, K], and the log of the sums [B, H, Tq].
+    """
+    shared = q.shape[1] // k.shape[1]  # query heads of a key/value head
+    k, v = (x.float().repeat_interleave(shared, dim=1) for x in (k, v))
+    scores = q.float() @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)  # [B, H, Tq, Tk]
+    if causal:
+        scores += torch.full(scores.shape[-2:], -math.inf).triu(1)
+    if attn_mask is not None:
+        scores += attn_mask
+    top = scores.amax(-1, keepdim=True)
+    powers = scores.sub_(top).exp_()
+    total = powers.sum(-1, keepdim=True)
+    out = powers.bfloat16().float() @ v / total
+    return out.bfloat16(), (top + total.log()).squeeze(-1)
 
 
 def _states(model: Decoder, ids: Tensor, doc_ids: Tensor | None, keep: Tensor) -> list[Tensor]:
