@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from seedbed import __version__
-from seedbed.cli import config, data, preflight, quickstart, tokenizer, train
+from seedbed.cli import analyze, config, data, preflight, quickstart, tokenizer, train
 from seedbed.errors import GuardStop, InputError, SignalStop
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ app.command("quickstart")(quickstart.quickstart)
 app.add_typer(config.app, name="config", help="Show a resolved configuration, or the schema of all fields.")
 app.add_typer(tokenizer.app, name="tokenizer", help="Train a byte-level BPE tokenizer.")
 app.add_typer(data.app, name="data", help="Turn text into a token store, and look into one.")
+app.add_typer(analyze.app, name="analyze", help="Measure what training made of weights.")
 app.command("preflight")(preflight.preflight)
 app.command("train")(train.train)
 app.command("generate")(train.generate)

@@ -1,0 +1,70 @@
+"""`seedbed analyze`: questions to checkpoints and runs; heavy imports wait inside the commands."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seedbed.cli.options import Overwrite, require_new
+from seedbed.cli.output import Json, console, note, print_json, table
+
+if TYPE_CHECKING:
+    from seedbed.laws.cohort import Cohort, Curve
+
+app = typer.Typer(help="Measure what training made of weights.", no_args_is_help=True)
+
+
+@app.callback()
+def analyze() -> None:
+    """Keeps `cohort` a command of its own while it is the only one."""
+
+
+@app.command()
+def cohort(
+    checkpoints: Annotated[
+        list[Path],
+        typer.Argument(metavar="CHECKPOINT...", help="Runs, their checkpoints, folders of Hugging Face checkpoints."),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Cohort to write (JSON).")],
+    remark: Annotated[str, typer.Option("--note", help="Kept in the file: how the checkpoints came about.")] = "",
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Scale and entropy rank per component over relative depth, mean and spread over checkpoints (S2).
+
+    The laws magnitude, magnitude+spectrum and realistic read the file: init.cohort=FILE.
+    """
+    from seedbed.analysis.cohort import measure, pool
+    from seedbed.data.progress import spinner
+    from seedbed.files.atomic import write_atomic
+
+    require_new(out, overwrite, checkpoints)
+    measured = []
+    for place, path in enumerate(checkpoints, 1):
+        with spinner(f"{path} ({place} of {len(checkpoints)})") as say:
+            measured.append(measure(path, say))
+    result = pool(measured, remark)
+    write_atomic(out, result.to_json())
+    for member in result.members:
+        for line in member.left_out:
+            note(f"left out of {member.name}: {line}")
+    if as_json:
+        print_json({"cohort": str(out), **result.model_dump(mode="json")})
+    else:
+        print(f"{out}: a cohort of {len(result.members)} checkpoints; use it with init.law=magnitude init.cohort={out}")
+        console().print(_table(result))
+
+
+def _table(result: "Cohort"):
+    """RMS and rank share of each component at the first, middle and last relative depth."""
+    ends = (0, len(result.depth) // 2, len(result.depth) - 1)
+    rows = [
+        [name, str(one.checkpoints), *(_at(curve, i) for curve in (one.rms, one.rank_share) for i in ends)]
+        for name, one in result.components.items()
+    ]
+    places = [f"{what} at z = {z}" for what in ("RMS", "rank share") for z in ("0", "½", "1")]
+    return table("mean ± standard deviation over checkpoints", ["component", "checkpoints", *places], rows)
+
+
+def _at(curve: "Curve", index: int) -> str:
+    return f"{curve.mean[index]:.4f}" + ("" if curve.std is None else f" ± {curve.std[index]:.4f}")
