@@ -159,7 +159,7 @@ def _check_kept(parameters: dict[str, nn.Parameter], rows: Iterable[PlanRow]) ->
     if undrawn:
         raise InputError(
             f"init: {', '.join(undrawn)} would be kept as it is, but holds NaN or infinity: nothing has written it; "
-            "load it first, or say with roles what it is"
+            "load or write it first, or say with roles what it is"
         )
 
 

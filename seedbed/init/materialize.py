@@ -24,15 +24,16 @@ def materialize_(
     Parameters hold NaN, so that one which nothing writes is noticed. Ties are kept; sharded parameters (DTensor) get
     their shard. Buffers, and parameters whose role is ``kept``, get what the modules' own code writes into them:
     ``reset_parameters()`` and ``reset_buffers()`` of their modules and then, in a Transformers model, its
-    ``_init_weights``; where that draws, it draws from ``seed``, and torch's own generator stays as it was.
+    ``_init_weights``; where that draws, it draws from ``seed``, and torch's own generator stays as it was. A ``kept``
+    parameter that it does not write holds NaN too, and initialize_ will ask for it.
 
-    Raises InputError, leaving the module untouched, naming tensors that no such code writes, and as parameter_facts.
+    Raises InputError, leaving the module untouched, naming buffers that no such code writes, and as parameter_facts.
     """
     kept = {fact.name for fact in parameter_facts(module, roles) if fact.role == "kept"}
     parameters, buffers = _on_meta(module.named_parameters()), _on_meta(module.named_buffers())
     wanted = {name: parameter for name, parameter in parameters.items() if name in kept} | buffers
     values = _own_values(module, wanted, seed)
-    lost = [name for name in wanted if name not in values] + _meta_attributes(module)
+    lost = [name for name in buffers if name not in values] + _meta_attributes(module)
     if lost:
         raise InputError(
             f"materialize_: nothing computes {', '.join(lost)}: the module that holds it needs a reset_buffers() or "
