@@ -1,6 +1,10 @@
 """seedbed preflight CONFIG"""
 
-from dataclasses import asdict
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,8 +15,9 @@ from seedbed.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from seedbed.analysis.preflight import Arm, Resources
     from seedbed.config import Config, InitConfig
+    from seedbed.report.preflight import PreflightReport
+    from seedbed.report.preflight_tables import Table
 
 Arms = Annotated[
     list[str] | None,
@@ -25,12 +30,17 @@ def preflight(
     overrides: Overrides = None,
     init: Arms = None,
     params_only: Annotated[bool, typer.Option("--params-only", help="Only count parameters; needs no data.")] = False,
-    sequences: Annotated[int, typer.Option(min=1, help="Held-out sequences to measure on.")] = 8,
+    sequences: Annotated[int, typer.Option(min=1, help="Most held-out sequences to measure on.")] = 8,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the page with figures to this file.")] = None,
+    widths: Annotated[str | None, typer.Option(help="Widths to fit slopes of the branches over: 64,128,256.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a configuration will do before it is trained: plan, norms, stream, first loss, memory and time."""
+    """Say what a configuration will do before it is trained: norms, stream, gradients, first loss, memory, time."""
     from seedbed.config import Config
+    from seedbed.config.load import with_init
+    from seedbed.files.atomic import write_atomic
     from seedbed.optim.schedule import validate
+    from seedbed.report.preflight import preflight_page
 
     config = Config.load(path, overrides or [])
     validate(config.train.steps, config.optim.schedule)
@@ -42,12 +52,15 @@ def preflight(
             f"train.init_from={config.train.init_from}: preflight measures initializations, and this run starts from "
             "weights; leave it out with train.init_from=null"
         )
-    arms, resources = measure(config, [config.init, *(parse_init(text) for text in init or [])], sequences)
+    configs = [config, *(with_init(config, parse_init(text)) for text in init or [])]
+    report = measure(configs, sequences, parse_widths(widths))
+    if html is not None:
+        write_atomic(html, preflight_page(report))
+        note(f"preflight: {html} has the page")
     if as_json:
-        print_json(arms_json(arms, resources))
+        print_json(report_json(report))
     else:
-        for part in (*arm_tables(arms), *resource_lines(resources)):
-            console().print(part)
+        show(report)
 
 
 def parse_init(text: str) -> "InitConfig":
@@ -63,98 +76,133 @@ def parse_init(text: str) -> "InitConfig":
         raise InputError(f"--init {text}: {error}") from None
 
 
-def measure(config: "Config", inits: "list[InitConfig]", sequences: int) -> "tuple[list[Arm], Resources]":
-    """Measure each initialization on the first held-out sequences of the store, then time a step."""
-    from seedbed.analysis.preflight import estimate_resources, measure_arm, memory_parts
-    from seedbed.model import Decoder
+def parse_widths(text: str | None) -> list[int]:
+    """``"64,128"`` -> [64, 128]. Raises InputError where that is no list of whole numbers."""
+    try:
+        return [int(width) for width in text.split(",")] if text else []
+    except ValueError:
+        raise InputError(f"--widths {text}: write whole numbers with commas between, for example 64,128,256") from None
+
+
+def measure(configs: "list[Config]", sequences: int, widths: list[int]) -> "PreflightReport":
+    """Measure the initialization of each configuration on the first held-out sequences of their store.
+
+    They differ in initialization and in what follows from it; memory and time are those of the first.
+    """
+    from seedbed.analysis.preflight import measure_arm
+    from seedbed.analysis.resources import measured_shape, memory_parts, resources
+    from seedbed.analysis.run import store_summary, versions
+    from seedbed.analysis.verdicts import verdicts
+    from seedbed.analysis.widths import width_slopes
+    from seedbed.data.split import Batch
+    from seedbed.report.preflight import PreflightReport
     from seedbed.train.setup import resolve
 
-    config, store = resolve(config)
-    heldout, training = store.split("heldout"), store.split("train")
+    config, store = resolve(configs[0])
+    heldout = store.split("heldout")
     if len(heldout) == 0:
         raise InputError(f"data.store={config.data.store} holds nothing out to measure on; prepare it with --heldout")
-    assert config.train.micro_batch_size
-    memory = memory_parts(config, training.seq_len)
-    note(f"preflight: the run will need about {sum(memory.values()) / 2**20:,.0f} MiB, and so does this")
-    batch = heldout.windows(range(min(sequences, len(heldout))))
-    model = Decoder(config.model)
+    needed = sum(memory_parts(config, heldout.seq_len).values())
+    note(f"preflight: the run will need about {needed / 2**20:,.0f} MiB, and so does this")
+    rows, length = measured_shape(config, min(sequences, len(heldout)), heldout.seq_len)
+    batch = Batch(*(tokens[:, :length] for tokens in heldout.windows(range(rows))))
     arms = []
-    for init in inits:
-        note(f"preflight: {init.law} {' '.join(f'{k}={v}' for k, v in init.options.items())}")
-        arms.append(measure_arm(model, init, config.run.seed, batch))
-    note("preflight: timing a step")
-    timed = training.windows([i % len(training) for i in range(config.train.micro_batch_size)])
-    return arms, estimate_resources(model, config, timed, memory)
+    for one in configs:
+        note(f"preflight: {one.init.law} {' '.join(f'{k}={v}' for k, v in one.init.options.items())}")
+        resolved = resolve(one)[0]
+        slopes = width_slopes(resolved.model, resolved.init, widths) if widths else []
+        arms.append(replace(measure_arm(resolved, batch), slopes=slopes))
+    return PreflightReport(
+        config=config.dump(),
+        command=shlex.join(["seedbed", *sys.argv[1:]]),
+        arms=arms,
+        verdicts=[verdicts(arm, one) for arm, one in zip(arms, configs, strict=True)],
+        resources=resources(config, heldout.seq_len, arms[0].first),
+        data=store_summary(store),
+        versions=versions(),
+    )
 
 
-def arm_tables(arms: "list[Arm]") -> "list[RenderableType]":
-    """Plan, masking, stream and first loss, the arms side by side."""
-    from seedbed.analysis.preflight import norm_table, plan_table
-    from seedbed.measure.residual import USUAL_EPS
+def show(report: "PreflightReport", stderr: bool = False) -> None:
+    """Tables, and the verdicts last, where the eye is."""
+    from seedbed.report.preflight import tables
 
-    titles = [arm.title for arm in arms]
-    plan = [
-        [name, role, str(count), shape, *laws] for name, role, count, shape, laws in plan_table([a.plan for a in arms])
-    ]
-    residual = [arm.residual for arm in arms]
-    flow = [
-        [f"layer {i}: {what}", *(f"{getattr(r.layers[i], field):.3g}" for r in residual)]
-        for i in range(len(residual[0].layers))
-        for what, field in (("attention / stream", "attn"), ("mlp / stream", "mlp"), ("flow ‖h−e‖/‖e‖", "flow"))
-    ]
-    first = [
-        ["rms of the embedded input", *(f"{r.embed_rms:.3g}" for r in residual)],
-        ["first loss, nats a token", *(f"{arm.loss:.4f}" for arm in arms)],
-        ["ln V", *(f"{arm.logits.uniform_loss:.4f}" for arm in arms)],
-        ["std of the logits", *(f"{arm.logits.variance**0.5:.3g}" for arm in arms)],
-        ["largest |logit|", *(f"{arm.logits.max_abs:.3g}" for arm in arms)],
-    ]
-    masking = [
-        table(
-            f"\nMasking: share of ε in σ² + ε at {whose} ε = {eps:g}",
-            ["norm", *titles],
-            [[row[0], *(f"{100 * share:.2g} %" for share in row[column])] for row in norm_table(arms)],
-        )
-        for column, whose, eps in ((1, "the model’s", residual[0].norms[0].eps), (2, "the usual", USUAL_EPS))
-    ]
-    return [
-        table("Plan", ["parameter", "role", "tensors", "shape", *titles], plan, left=2),
-        *masking,
-        table(f"\nResidual stream, on {residual[0].tokens:,} held-out tokens", ["", *titles], flow),
-        table("\nFirst step", ["", *titles], first),
-    ]
+    out = console(stderr)
+    for one in tables(report.arms).values():
+        for part in _rich(one, out.width):
+            out.print(part)
+    for line in (*_resource_lines(report), *_verdict_lines(report)):
+        out.print(line)
 
 
-def resource_lines(resources: "Resources") -> "list[RenderableType]":
+def _rich(one: "Table", width: int) -> "Iterator[RenderableType]":
+    """The table, its arms spread over several tables where ``width`` columns do not hold them side by side."""
+    left = sum(max(len(text) for text in column) + 2 for column in zip(one.labels, *(r.labels for r in one.rows)))
+    columns = []  # header and cells of each arm, the parts of a cell set to the right one below the other
+    for index, arm in enumerate(one.arms):
+        lines = [one.parts, *(row.cells[index] for row in one.rows)]
+        sizes = [max(map(len, part)) for part in zip(*lines, strict=True)]
+        head, *cells = ["  ".join(text.rjust(n) for text, n in zip(line, sizes, strict=True)) for line in lines]
+        columns.append([f"{arm}\n{head}" if head else arm, *cells])
+    title = one.title
+    while columns:
+        fitting, room = 0, width - left
+        while fitting < len(columns) and (room := room - max(len(columns[fitting][1]), 12) - 2) >= -2:
+            fitting += 1
+        shown, columns = columns[: max(fitting, 1)], columns[max(fitting, 1) :]
+        heads = [column[0] for column in shown]
+        rows = [[*row.labels, *(column[i + 1] for column in shown)] for i, row in enumerate(one.rows)]
+        yield table(f"\n{title}", [*one.labels, *heads], rows)
+        title = f"{one.title}, continued"
+
+
+def _resource_lines(report: "PreflightReport") -> "Iterator[RenderableType]":
     from seedbed.train.progress import duration
 
-    rows = [[part, f"{size / 2**20:,.1f}"] for part, size in resources.memory.items()]
-    rows.append(["sum", f"{sum(resources.memory.values()) / 2**20:,.1f}"])
-    return [
-        table("\nMemory of the run, MiB", ["part", "MiB"], rows),
-        f"\n{resources.steps:,} steps of {resources.step_seconds:.3g} s, {resources.tokens:,} tokens: "
-        f"about {duration(resources.seconds)} on this machine, from one timed step; evaluation and checkpoints apart",
-    ]
+    of_run = report.resources
+    rows = [[part, f"{size / 2**20:,.1f}"] for part, size in of_run.memory.items()]
+    rows.append(["sum", f"{sum(of_run.memory.values()) / 2**20:,.1f}"])
+    yield table("\nMemory of the run, MiB", ["part", "MiB"], rows)
+    yield (
+        f"\n{of_run.steps:,} steps of {of_run.step_seconds:.3g} s, {of_run.tokens:,} tokens: about "
+        f"{duration(of_run.seconds)} on this machine, from one step on {of_run.timed_tokens:,} tokens, timed in "
+        f"{of_run.timed_in}; evaluation and checkpoints apart"
+    )
 
 
-def arms_json(arms: "list[Arm]", resources: "Resources") -> dict[str, Any]:
+def _verdict_lines(report: "PreflightReport") -> Iterator[str]:
+    marks = {"warning": "!!", "note": " !", "good": " ✓"}
+    for arm, found in zip(report.arms, report.verdicts, strict=True):
+        yield f"\nVerdict on {arm.title}"
+        yield from (f"{marks[verdict.level]} {verdict.text}" for verdict in found)
+
+
+def report_json(report: "PreflightReport") -> dict[str, Any]:
     return {
         "arms": [
             {
                 "init": {"law": arm.plan.law, **arm.plan.options},
                 "plan": arm.plan.dump()["rows"],
+                "verdicts": [asdict(verdict) for verdict in found],
+                "scaling": {branch: asdict(scaling) for branch, scaling in arm.scaling.items()},
                 "residual": asdict(arm.residual),
-                "first_loss": arm.loss,
-                "logits": asdict(arm.logits),
+                "budget": [asdict(row) for row in arm.budget],
+                "precision": {"tokens": arm.precision_tokens, "layers": [asdict(row) for row in arm.precision]},
+                "sink": asdict(arm.sink),
+                "first_loss": arm.first.loss,
+                "logits": asdict(arm.first.logits),
+                "gradients": [asdict(row) for row in arm.first.gradients],
+                "lost_updates": [asdict(row) for row in arm.first.lost],
+                "widths": [asdict(row) for row in arm.slopes],
             }
-            for arm in arms
+            for arm, found in zip(report.arms, report.verdicts, strict=True)
         ],
-        "resources": {**asdict(resources), "seconds": resources.seconds},
+        "resources": {**asdict(report.resources), "seconds": report.resources.seconds},
     }
 
 
 def _counts(config: "Config", as_json: bool) -> None:
-    from seedbed.analysis.preflight import non_embedding, parameter_counts
+    from seedbed.analysis.resources import non_embedding, parameter_counts
 
     if config.model.vocab_size is None:
         if config.data.store is None:

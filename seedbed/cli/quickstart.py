@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seedbed.cli.output import Json, Overrides, console, finite, note, print_json
+from seedbed.cli.output import Json, Overrides, finite, note, print_json
 from seedbed.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,22 +29,23 @@ def quickstart(
     from dataclasses import asdict
 
     from seedbed.api import fit
-    from seedbed.cli.preflight import arm_tables, arms_json, measure, parse_init, resource_lines
+    from seedbed.cli.preflight import measure, parse_init, report_json, show
+    from seedbed.config.load import with_init
     from seedbed.files.atomic import write_atomic
 
     config = recipe_config(folder, overrides or [])
     corpus(folder, config)
     note("\n3/5 preflight: what each initialization does, before training")
-    arms, resources = measure(config, [parse_init(text) for text in ("gpt2", "gamma,gamma=0.5", "gamma,gamma=1.0")], 8)
-    for part in (*arm_tables(arms), *resource_lines(resources)):
-        console(stderr=as_json).print(part)
-    write_atomic(folder / "preflight.json", json.dumps(finite(arms_json(arms, resources)), indent=1))
+    inits = [parse_init(text) for text in ("gpt2", "gamma,gamma=0.5", "gamma,gamma=1.0")]
+    report = measure([with_init(config, init) for init in inits], sequences=4, widths=[])
+    show(report, stderr=as_json)
+    write_atomic(folder / "preflight.json", json.dumps(finite(report_json(report)), indent=1))
     note(f"    kept in {folder / 'preflight.json'}")
     note("\n4/5 training")
     run = fit(config)
     note("\n5/5 done")
     if as_json:
-        print_json({"preflight": arms_json(arms, resources), "run": asdict(run.summary)})
+        print_json({"preflight": report_json(report), "run": asdict(run.summary)})
     else:
         print(run.summary)
 

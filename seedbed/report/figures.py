@@ -7,15 +7,14 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from seedbed.facts.fact import in_order
 from seedbed.measure.rows import WeightRow
 from seedbed.measure.sink import SinkReport
-from seedbed.report.style import AFTER, BEFORE, BLUE, GREEN, GREY, INK, VERMILLION, panels, style
+from seedbed.report.style import AFTER, BEFORE, BLUE, GREEN, GREY, INK, VERMILLION, WIDTH, log_scale, panels, style
 
 MetricsRow = dict[str, Any]
-WIDTH = 9.6  # inches; a page's column
 MAX_POINTS = 600  # a curve is not wider than that in pixels
 
 COMPONENT_MEASURES = {
@@ -107,7 +106,7 @@ def components_figure(before: Sequence[WeightRow], after: Sequence[WeightRow]) -
                         mean = sum(reference) / len(reference)
                         panel.plot([mean] * 2, [place - 0.32, place + 0.32], color=INK, linewidth=1.4, zorder=1)
             panel.set_title(label)
-            _log_ticks(panel)
+            log_scale(panel, "x")
             panel.grid(axis="y", visible=False)
         axes[0].set_yticks(range(len(roles)), roles)
         axes[0].set_ylim(len(roles) - 0.4, -0.6)
@@ -125,20 +124,6 @@ def components_figure(before: Sequence[WeightRow], after: Sequence[WeightRow]) -
 def _roles(rows: Sequence[WeightRow]) -> list[str]:
     """The roles of ``rows``, in the order of the component table."""
     return in_order(row.role for row in rows)
-
-
-def _log_ticks(axes: Axes) -> None:
-    """A logarithmic x axis with few, plain labels, at least two of them however short it is."""
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    decades = math.log10(high / low)
-    if decades < 1:
-        locator = MaxNLocator(4, steps=[1, 2, 5, 10])
-    else:
-        locator = LogLocator(subs=(1, 2, 5) if decades < 2.2 else (1,), numticks=12)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter("{x:g}")
 
 
 def _values(rows: Sequence[WeightRow], role: str, field: str) -> list[float]:

@@ -1,22 +1,26 @@
 """How figures look: one place for colours, sizes and fonts, and for turning a figure into inline SVG."""
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 # Okabe and Ito's colours, which people with any colour vision tell apart; shapes and labels say the same again.
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#00785A", "#6E6E6E"
 BEFORE, AFTER = VERMILLION, BLUE
+ARMS = ((BLUE, "o"), (VERMILLION, "s"), (GREEN, "^"), ("#8A4B9E", "D"))  # colour and marker of what is compared
 INK, FAINT = "#222222", "#DDDDDD"
+WIDTH = 9.6  # inches; a page's column
 
 _CJK = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei",
         "PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei")  # fmt: skip
@@ -69,6 +73,22 @@ def panels(rows: int, columns: int, width: float, height: float, **options) -> t
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.06))
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, list(axes.flat)
+
+
+def log_scale(axes: Axes, which: Literal["x", "y"], labels: int = 12) -> None:
+    """Makes an axis, whose data are drawn, logarithmic, with plain labels: at most so many, at least two however short
+    it is."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axes.set(**{f"{which}scale": "log"})
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low)
+    if decades < 1:
+        locator = MaxNLocator(4, steps=[1, 2, 5, 10])
+    else:
+        locator = LogLocator(subs=(1, 2, 5) if decades < 2.2 else (1,), numticks=labels)
+    axis.set_major_locator(locator)
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
 
 
 def figure_svg(figure: Figure, description: str = "") -> str:

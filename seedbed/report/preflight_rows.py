@@ -1,0 +1,98 @@
+"""What a preflight finds, as analysis fills it in and terminal and page show it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from seedbed.init import Plan
+from seedbed.measure.budget import BudgetRow
+from seedbed.measure.gradients import GradientRow
+from seedbed.measure.losses import LogitStats
+from seedbed.measure.precision import LayerError
+from seedbed.measure.residual import ResidualReport
+from seedbed.measure.sink import SinkReport
+
+
+@dataclass(frozen=True)
+class LostRow:
+    """Share of the first update of a role that rounding would undo if its weights were kept in bf16."""
+
+    role: str
+    share: float  # NaN where nothing moved, or not to finite numbers
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """Loss and gradients of a batch, and one optimizer step on it at the peak rate."""
+
+    tokens: int  # of the batch, padding included
+    loss: float  # nats a supervised token
+    logits: LogitStats
+    gradients: list[GradientRow]  # before clipping
+    lost: list[LostRow]
+    pass_seconds: float  # forward and backward of the batch
+    update_seconds: float  # clipping and the optimizers
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How a branch changes with width under a law: ||branch||/||e|| ~ d^exponent (science section 2)."""
+
+    maps: int  # k, matrices in series
+    exponent: float
+    balancing: float  # the gamma of all its maps that would make the exponent 0
+
+
+@dataclass(frozen=True)
+class SlopeRow:
+    """How a ratio of norms grows with the width d: as d^slope."""
+
+    branch: str  # attention, mlp: ||branch(norm(e))|| / ||e||, each by itself; flow: ||h_L - e|| / ||e||
+    widths: tuple[int, ...]
+    ratios: tuple[float, ...]  # at each width, geometric mean over seeds, layers and tokens
+    slope: float
+    stderr: float
+    expected: float | None  # science section 2; None where the law is no power of the width
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One initialization, measured on real tokens before training and after its first step."""
+
+    title: str
+    plan: Plan
+    scaling: dict[
+        str, Scaling
+    ]  # of the branches "attention" and "mlp"; of none where a law does not say (copied weights)
+    residual: ResidualReport
+    budget: list[BudgetRow]
+    precision: list[LayerError]
+    precision_tokens: int
+    sink: SinkReport
+    first: FirstStep
+    slopes: list[SlopeRow] = field(default_factory=list)  # empty where no widths were asked for
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One sentence about an arm, the numbers that it rests on, and how much it matters."""
+
+    level: Literal["good", "note", "warning"]
+    text: str
+    numbers: Mapping[str, float | int | str | None]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the run will take; memory in bytes, by part."""
+
+    memory: dict[str, int]
+    step_seconds: float  # from one timed step on this machine
+    timed_tokens: int  # that it was timed on
+    timed_in: str  # its precision, and the device
+    steps: int
+    tokens: int  # of the whole run
+
+    @property
+    def seconds(self) -> float:
+        return self.step_seconds * self.steps

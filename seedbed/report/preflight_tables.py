@@ -1,0 +1,155 @@
+"""What a preflight found as tables, which terminal and page show alike: a row each quantity, a cell each arm."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from seedbed.init import Plan
+from seedbed.init.plan import PlanRow
+from seedbed.measure.residual import USUAL_EPS
+from seedbed.report.preflight_rows import Arm
+from seedbed.report.render import count, number
+
+
+@dataclass(frozen=True)
+class Row:
+    labels: tuple[str, ...]
+    cells: list[tuple[str, ...]]  # one an arm, each with the table's parts
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    labels: tuple[str, ...]  # headings of what stands left of the arms
+    arms: list[str]
+    rows: list[Row]
+    parts: tuple[str, ...] = ("",)  # what the numbers of a cell are, where it has several
+
+
+def plan_table(plans: Sequence[Plan]) -> Table:
+    """Distributions side by side, equal rows of all layers joined as ``layers.*``."""
+    joined: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    for rows in zip(*(plan.rows for plan in plans), strict=True):
+        parts = rows[0].name.removesuffix(".weight").split(".")
+        name = ".".join("*" if part.isdigit() else part for part in parts)
+        key = (name, "×".join(map(str, rows[0].shape)), tuple(told(row) for row in rows))
+        joined[key] = joined.get(key, 0) + 1
+    rows = [Row((name, str(n), shape), [(law,) for law in laws]) for (name, shape, laws), n in joined.items()]
+    return Table("Plan", ("parameter", "tensors", "shape"), [plan.title for plan in plans], rows)
+
+
+def told(row: PlanRow) -> str:
+    """How one row comes about, a joint draw marked with the matrix that it is a part of."""
+    name = str(row.distribution)
+    return name if row.joint is None else f"{name}, in {row.joint.name.split('.')[-2]}"
+
+
+def masking_table(arms: Sequence[Arm]) -> Table:
+    """Of every norm, at the model's epsilon and at the usual one."""
+    eps = arms[0].residual.norms[0].eps
+    title = f"Masking: share of ε in σ² + ε, at the model’s ε = {eps:g} and at the usual ε = {USUAL_EPS:g}"
+    rows = [
+        Row((norms[0].name,), [(percent(norm.masking), percent(norm.masking_usual)) for norm in norms])
+        for norms in zip(*(arm.residual.norms + arm.residual.qk_norms for arm in arms), strict=True)
+    ]
+    return Table(title, ("norm",), titles(arms), rows, (f"at {eps:g}", f"at {USUAL_EPS:g}"))
+
+
+def residual_table(arms: Sequence[Arm]) -> Table:
+    tokens = count(arms[0].residual.tokens)
+    return Table(
+        f"Residual stream, on {tokens} held-out tokens: branches over the stream before them, flow ‖h−e‖/‖e‖",
+        ("layer",),
+        titles(arms),
+        [
+            Row((str(layers[0].layer),), [(number(x.attn), number(x.mlp), number(x.flow)) for x in layers])
+            for layers in zip(*(arm.residual.layers for arm in arms), strict=True)
+        ],
+        ("attention", "mlp", "flow"),
+    )
+
+
+def budget_table(arms: Sequence[Arm]) -> Table:
+    return Table(
+        "Variance budget, relative to the branch’s normed input; the last two rows to the embedded input",
+        ("quantity",),
+        titles(arms),
+        [
+            Row((rows[0].quantity,), [(number(row.predicted), number(row.measured)) for row in rows])
+            for rows in zip(*(arm.budget for arm in arms), strict=True)
+        ],
+        ("predicted", "measured"),
+    )
+
+
+def first_table(arms: Sequence[Arm]) -> Table:
+    """First loss and logits."""
+    quantities: list[tuple[str, Callable[[Arm], str]]] = [
+        ("rms of the embedded input", lambda arm: number(arm.residual.embed_rms)),
+        ("first loss, nats a token", lambda arm: f"{arm.first.loss:.4f}"),
+        ("ln V", lambda arm: f"{arm.first.logits.uniform_loss:.4f}"),
+        ("std of the logits", lambda arm: number(arm.first.logits.variance**0.5)),
+        ("largest |logit|", lambda arm: number(arm.first.logits.max_abs)),
+    ]
+    rows = [Row((name,), [(value(arm),) for arm in arms]) for name, value in quantities]
+    return Table("First step", ("",), titles(arms), rows)
+
+
+def gradient_table(arms: Sequence[Arm]) -> Table:
+    """By component; the columns are equal in which components there are, since the arms share a shape."""
+    lost = [{row.role: row.share for row in arm.first.lost} for arm in arms]
+    return Table(
+        "First gradient and update at the peak rate: lost is the share that rounding undoes in bf16 weights",
+        ("component",),
+        titles(arms),
+        [
+            Row(
+                (rows[0].role,),
+                [
+                    (number(row.norm), number(row.rms), percent(shares.get(row.role)))
+                    for row, shares in zip(rows, lost, strict=True)
+                ],
+            )
+            for rows in zip(*(arm.first.gradients for arm in arms), strict=True)
+        ],
+        ("norm", "rms", "lost"),
+    )
+
+
+def layer_table(arms: Sequence[Arm]) -> Table:
+    """bf16 error and sink score over layers; the last row is of the logits, which have no sinks."""
+    first = arms[0]
+    title = (
+        f"Per layer: error of a bf16 forward pass ({count(first.precision_tokens)} tokens), and sink score "
+        f"(uniform attention: {number(first.sink.uniform)}, length {count(first.sink.length)})"
+    )
+
+    def cells(index: int) -> list[tuple[str, ...]]:
+        return [
+            (percent(arm.precision[index].error), number(scores[index] if index < len(scores) else None))
+            for arm, scores in ((arm, arm.sink.layers) for arm in arms)
+        ]
+
+    names = [*map(str, range(len(first.sink.layers))), "logits"]
+    return Table(
+        title, ("layer",), titles(arms), [Row((n,), cells(i)) for i, n in enumerate(names)], ("bf16 error", "sink")
+    )
+
+
+def width_table(arms: Sequence[Arm]) -> Table:
+    """Ratios at each width, and the slope with its standard error beside what theory expects."""
+    rows = []
+    for of_branch in zip(*(arm.slopes for arm in arms), strict=True):
+        name = of_branch[0].branch
+        for index, width in enumerate(of_branch[0].widths):
+            rows.append(Row((name, f"ratio at d = {width}"), [(number(row.ratios[index]),) for row in of_branch]))
+        rows.append(Row((name, "slope"), [(f"{row.slope:.3f} ± {row.stderr:.3f}",) for row in of_branch]))
+        rows.append(Row((name, "expected"), [(number(row.expected),) for row in of_branch]))
+    return Table("Over widths: ‖branch‖/‖e‖ ∝ d^slope", ("branch", ""), titles(arms), rows)
+
+
+def titles(arms: Iterable[Arm]) -> list[str]:
+    return [arm.title for arm in arms]
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None or share != share else f"{number(100 * share, 2)} %"
