@@ -60,7 +60,7 @@ class ParameterFact:
 
     @property
     def is_matrix(self) -> bool:
-        return len(self.shape) >= 2
+        return len(self.shape) >= 2 and self.role not in VECTOR_ROLES
 
     @property
     def stored_shape(self) -> tuple[int, ...]:

@@ -73,15 +73,30 @@ def test_an_uncovered_parameter_is_an_error_that_names_it_and_can_be_told():
     class Strange(nn.Module):
         def __init__(self):
             super().__init__()
-            self.register_tokens = nn.Parameter(torch.zeros(4, 8))
+            self.codebook = nn.Parameter(torch.zeros(4, 8))
             self.scale = nn.Parameter(torch.zeros(3))
 
-    with pytest.raises(InputError, match=r"register_tokens, scale"):
+    with pytest.raises(InputError, match=r"codebook, scale"):
         parameter_facts(Strange())
-    facts = parameter_facts(Strange(), roles={"register_tokens": "pos", "scale": "norm"})
-    assert [(fact.role, fact.d_in) for fact in facts] == [("pos", 8), ("norm", 1)]
+    facts = parameter_facts(Strange(), roles={"codebook": "token", "scale": "norm"})
+    assert [(fact.role, fact.d_in) for fact in facts] == [("token", 8), ("norm", 1)]
     with pytest.raises(InputError, match="unknown role 'position'"):
-        parameter_facts(Strange(), roles={"register_tokens": "position"})
+        parameter_facts(Strange(), roles={"codebook": "position"})
+
+
+def test_what_is_told_comes_before_the_table():
+    model = decoder("model.bias=true")
+    facts = {
+        fact.name: fact for fact in parameter_facts(model, {r"down\.weight": "linear", r"\.qkv\.weight": "attn.qkv"})
+    }
+    down, qkv = facts["layers.0.mlp.down.weight"], facts["layers.0.attn.qkv.weight"]
+    assert (down.role, down.writes_residual, down.maps) == ("linear", False, 0)
+    assert (qkv.role, qkv.blocks, qkv.shape) == ("attn.qkv", (), (96, 32))
+    facts = {fact.name: fact for fact in parameter_facts(model, {r"^norm\.weight": "token", r"qkv\.bias": "kept"})}
+    assert (facts["norm.weight"].role, facts["norm.weight"].d_in) == ("token", 32)
+    assert facts["layers.0.attn.qkv.bias"].role == "kept"
+    with pytest.raises(InputError, match=r"roles: norm\.weight has shape \(32,\) and cannot be 'attn.o'"):
+        parameter_facts(model, {r"^norm\.weight": "attn.o"})
 
 
 def test_a_wrong_pattern_and_an_empty_parameter_are_refused():
