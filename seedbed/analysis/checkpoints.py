@@ -1,7 +1,7 @@
 """What is in a checkpoint's folder, of ours or of Hugging Face? The parameter table and the tensors."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class Checkpoint:
     name: str
     facts: list[ParameterFact]
     files: list[Path]
-    tensors: Tensors
+    tensors: Mapping[str, Tensor]
     places: dict[str, str]  # canonical name of a parameter -> its name in the files
 
     def read(self, parameter: str) -> Tensor:
@@ -53,12 +53,15 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     else:
         raise InputError(f"{path}: neither config.json (Hugging Face) nor {CONFIG} (a run); give a checkpoint's folder")
     facts, files = parameter_facts(model), weight_files(folder)
-    tensors = Tensors(files)
+    tensors, name = Tensors(files), path.resolve().name
     try:
-        places = _places(tensors, facts, model)
+        return Checkpoint(name, facts, files, tensors, _places(tensors, facts, model))
     except InputError as error:
-        raise InputError(f"{path}: {error}; give the checkpoint as it was saved, with its own configuration") from None
-    return Checkpoint(path.resolve().name, facts, files, tensors, places)
+        converted = _converted(model, folder)
+        if converted is None:
+            told = f"{path}: {error}; give the checkpoint as it was saved, with its own configuration"
+            raise InputError(told) from None
+        return Checkpoint(name, facts, files, converted, {canonical(own): own for own in converted})
 
 
 def _foreign_model(path: Path) -> nn.Module:
@@ -80,6 +83,20 @@ def _foreign_model(path: Path) -> nn.Module:
     except Exception as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path / 'config.json'}: Transformers cannot build this model: {reason}") from None
+
+
+def _converted(model: nn.Module, folder: Path) -> dict[str, Tensor] | None:
+    """All parameters as Transformers loads them, in memory at once: it renames and stacks what older releases named
+    otherwise or saved apart (experts). None where that leaves one out too, or for a model of ours."""
+    if isinstance(model, Decoder):
+        return None
+    try:
+        loaded, told = type(model).from_pretrained(  # pyright: ignore[reportAttributeAccessIssue]
+            folder, local_files_only=True, use_safetensors=True, dtype="auto", output_loading_info=True
+        )
+    except RuntimeError:  # how it tells of tensors of another shape
+        return None
+    return None if any(told.values()) else {name: p.detach() for name, p in loaded.named_parameters()}
 
 
 def _places(tensors: Tensors, facts: Iterable[ParameterFact], model: nn.Module) -> dict[str, str]:

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Measure what training made of weights.", no_args_is_help=True)
 
 
-@app.callback()
-def analyze() -> None:
-    """Keeps `cohort` a command of its own while it is the only one."""
-
-
 @app.command()
 def cohort(
     checkpoints: Annotated[
@@ -51,7 +46,8 @@ def cohort(
     if as_json:
         print_json({"cohort": str(out), **result.model_dump(mode="json")})
     else:
-        print(f"{out}: a cohort of {len(result.members)} checkpoints; use it with init.law=magnitude init.cohort={out}")
+        count = "1 checkpoint" if len(measured) == 1 else f"{len(measured)} checkpoints"
+        print(f"{out}: a cohort of {count}; use it with init.law=magnitude init.cohort={out}")
         console().print(_table(result))
 
 

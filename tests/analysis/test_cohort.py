@@ -94,6 +94,22 @@ def test_the_matrices_of_a_sharded_bf16_llama(llama):
     assert measured.curves["mlp.gate"][1.0] == pytest.approx(ranks(gate.double()), rel=1e-9)
 
 
+def test_experts_that_are_saved_apart_count_as_their_mean(tmp_path):
+    """Transformers stacks experts and saves them one by one under names of older releases."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.MixtralConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, num_local_experts=3,
+    )  # fmt: skip
+    transformers.MixtralForCausalLM(config).save_pretrained(tmp_path)
+    measured = measure(tmp_path, quiet)
+    state = load_file(tmp_path / "model.safetensors")
+    experts = [ranks(state[f"model.layers.1.block_sparse_moe.experts.{i}.w2.weight"]) for i in range(3)]
+    expected = Values(*(sum(values) / 3 for values in zip(*experts, strict=True)))
+    assert measured.curves["mlp.down"][1.0] == pytest.approx(expected, rel=1e-9)
+    assert measured.member.parameters == sum(tensor.numel() for tensor in state.values())
+
+
 def test_a_run_and_its_checkpoint_are_the_same_weights(run):
     folder = run / "checkpoints" / "step_00000002"
     whole, step = measure(run, quiet), measure(folder, quiet)

@@ -1,13 +1,13 @@
 """`seedbed analyze cohort`: one document or one table, and nothing overwritten by accident."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tiny import config, quiet
 
+from seedbed import cli
 from seedbed.api import fit
 from seedbed.laws.cohort import read_cohort
 
@@ -19,38 +19,48 @@ def run(tmp_path_factory, tiny_store) -> Path:
     return folder
 
 
-def seedbed(*arguments: str | Path) -> subprocess.CompletedProcess:
-    command = [str(Path(sys.executable).parent / "seedbed"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.fixture
+def seedbed(monkeypatch, capsys):
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["seedbed", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert isinstance(stop.value.code, int)
+        return stop.value.code, out, err
+
+    return call
 
 
-def test_a_cohort_of_a_run(run, tmp_path):
-    out = tmp_path / "new" / "cohort.json"
-    done = seedbed("analyze", "cohort", run, "-o", out, "--note", "two steps")
-    assert done.returncode == 0, done.stderr
-    assert f"{out}: a cohort of 1 checkpoints; use it with init.law=magnitude init.cohort={out}" in done.stdout
-    assert "RMS at z = ½" in done.stdout
-    assert "(1 of 1)" in done.stderr
-    cohort = read_cohort(str(out))
+def test_a_cohort_of_a_run(seedbed, run, tmp_path):
+    path = tmp_path / "new" / "cohort.json"
+    code, out, err = seedbed("analyze", "cohort", run, "-o", path, "--note", "two steps")
+    assert code == 0, err
+    assert f"{path}: a cohort of 1 checkpoint; use it with init.law=magnitude init.cohort={path}" in out
+    assert "RMS at z = ½" in out
+    assert "(1 of 1)" in err
+    cohort = read_cohort(str(path))
     assert cohort.note == "two steps"
     first = cohort.components["attn.qkv"].rms.mean[0]
-    assert f"{first:.4f}" in next(line for line in done.stdout.splitlines() if line.startswith("attn.qkv"))
+    assert f"{first:.4f}" in next(line for line in out.splitlines() if line.startswith("attn.qkv"))
 
-    again = seedbed("analyze", "cohort", run, "-o", out)
-    assert again.returncode == 2
-    assert "--overwrite" in again.stderr
-    assert read_cohort(str(out)).note == "two steps"
+    code, _, err = seedbed("analyze", "cohort", run, "-o", path)
+    assert code == 2
+    assert "--overwrite" in err
+    assert read_cohort(str(path)).note == "two steps"
 
-    told = seedbed("analyze", "cohort", run, "-o", out, "--overwrite", "--json")
-    document = json.loads(told.stdout)
-    assert document["cohort"] == str(out)
+    _, out, _ = seedbed("analyze", "cohort", run, "-o", path, "--overwrite", "--json")
+    document = json.loads(out)
+    assert document["cohort"] == str(path)
     assert document["members"][0]["name"] == "run"
     assert document["components"]["attn.qkv"]["rms"]["mean"][0] == first
+    assert read_cohort(str(path)).note == ""
 
 
-def test_wrong_input_writes_nothing(run, tmp_path):
-    out = tmp_path / "cohort.json"
-    done = seedbed("analyze", "cohort", run, tmp_path / "none", "-o", out)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path / 'none'}: no such folder")
-    assert not out.exists()
+def test_wrong_input_writes_nothing(seedbed, run, tmp_path):
+    path = tmp_path / "cohort.json"
+    code, out, err = seedbed("analyze", "cohort", run, tmp_path / "none", "-o", path)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith(f"error: {tmp_path / 'none'}: no such folder")
+    assert not path.exists()
