@@ -23,6 +23,7 @@ from seedbed.init.sharding import read_whole, write_whole
 from seedbed.init.spectral import orthogonal, shaped_spectrum
 from seedbed.laws import Distribution, Law
 
+
 def tensor_seed(seed: int, name: str) -> int:
     """A seed of its own for each tensor: 63 bits of SHA-256 of the run's seed and the canonical name."""
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()

@@ -89,7 +89,7 @@ def _own_values(module: nn.Module, wanted: dict[str, Tensor], seed: int) -> dict
 def _stand_ins(module: nn.Module, wanted: set[int], fill: int) -> Iterator[None]:
     """Meanwhile the tensors with ids ``wanted`` are plain ones on the CPU, full of ``fill``; all others are on the meta
     device, where writing costs nothing and harms nothing."""
-    slots = [
+    slots: list[tuple[dict[str, Any], str, Tensor]] = [
         (tensors, name, tensor)
         for owner in module.modules()
         for tensors in (owner._parameters, owner._buffers)
@@ -131,7 +131,7 @@ def _reset(module: nn.Module, model: nn.Module | None = None) -> None:
 
 
 def _allocate(module: nn.Module, device: torch.device) -> None:
-    """Replace what lies on the meta device by empty memory, as ``to_empty`` does, but keep what stands and what is tied.
+    """Replace what lies on the meta device by empty memory, as ``to_empty`` does; what stands or is tied stays so.
 
     ``_apply`` is what sharding hooks into.
     """

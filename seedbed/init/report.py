@@ -1,6 +1,7 @@
 """The receipt of an initialization: what was drawn, measured, and enough to draw it again."""
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class ReceiptRow:
 
 @dataclass(frozen=True)
 class InitReport:
-    """What an initialization did, and what it takes to do it again: the plan and the seed. A row for each of the plan's.
+    """What an initialization did, a row for each of the plan's, and what it takes to do it again: plan and seed.
 
     Printed, layers with equal rows share a line, which shows the one that is farthest from its target.
     """
@@ -64,20 +65,19 @@ class InitReport:
             raise InputError(f"{path}: not the receipt of a draw; a run from other weights has none") from None
 
     def __str__(self) -> str:
-        groups: dict[tuple[str, ...], list[ReceiptRow]] = {}
+        groups: dict[tuple[str, ...], list[tuple[PlanRow, ReceiptRow]]] = {}
         for planned, row in zip(self.plan.rows, self.rows, strict=True):
-            cells = (_starred(row.name), row.role, "×".join(map(str, row.shape)), row.distribution, _note(planned))
-            groups.setdefault(cells, []).append(row)
+            key = (_starred(row.name), row.role, "×".join(map(str, row.shape)), row.distribution)
+            groups.setdefault((*key, _starred(_note(planned))), []).append((planned, row))
         table = [("parameter", "count", "role", "shape", "law", "target std", "std", "off", "")]
-        for (name, role, shape, law, note), rows in groups.items():
-            worst = max(rows, key=lambda row: (abs(row.off), row.std))
-            drawn = worst.target_std > 0
-            target, off = (f"{worst.target_std:.4g}", f"{worst.off:+.2%}") if drawn else ("", "")
-            table.append((name, str(len(rows)), role, shape, law, target, f"{worst.std:.4g}", off, note))
+        for (name, role, shape, law, note), members in groups.items():
+            planned, worst = max(members, key=lambda member: (abs(member[1].off), member[1].std))
+            if len(members) == 1:
+                name, note = worst.name, _note(planned)
+            target, off = (f"{worst.target_std:.4g}", f"{worst.off:+.2%}") if worst.target_std else ("", "")
+            table.append((name, str(len(members)), role, shape, law, target, f"{worst.std:.4g}", off, note))
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-        ]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
         copied = [f"copied from {file} (SHA-256 {digest[:12]})" for file, digest in self.plan.sources.items()]
         return "\n".join([f"{self.plan.title}, seed {self.seed}: {self._counts()}", *copied, *lines])
 
@@ -90,15 +90,15 @@ class InitReport:
         return f"{self.plan.n_parameters:,} parameters: {told}"
 
 
-def _starred(name: str) -> str:
-    """The name with ``*`` for the numbers of layers and experts."""
-    return ".".join("*" if part.isdigit() else part for part in name.split("."))
+def _starred(text: str) -> str:
+    """``*`` for the numbers of layers and experts in names."""
+    return re.sub(r"\b\d+\.", "*.", text)
 
 
 def _note(row: PlanRow) -> str:
     notes = []
     if row.joint is not None:
-        notes.append(f"in one draw, {_starred(row.joint.name)}")
+        notes.append(f"in one draw, {row.joint.name}")
     if row.zero_row is not None and row.distribution.is_drawn:
         notes.append(f"row {row.zero_row} zero")
     if row.tied:

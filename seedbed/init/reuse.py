@@ -37,7 +37,9 @@ def open_copies(plan: Plan, module: nn.Module) -> Copies:
         return Copies(Tensors([]), {}, {})
     checkpoint = plan.options.get("checkpoint")
     if not isinstance(checkpoint, str):
-        raise InputError(f"init: law '{plan.law}' copies {next(iter(copied))}, but has no option checkpoint, its source")
+        raise InputError(
+            f"init: law '{plan.law}' copies {next(iter(copied))}, but has no option checkpoint, its source"
+        )
     files = _files(Path(checkpoint).expanduser())
     tensors = Tensors(files)
     shapes = {canonical(name): tuple(parameter.shape) for name, parameter in module.named_parameters()}
@@ -61,7 +63,7 @@ def open_copies(plan: Plan, module: nn.Module) -> Copies:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files of a run's newest checkpoint, of a checkpoint's folder, ours or as Transformers writes it, or a file."""
+    """The files of a run's newest checkpoint, of a checkpoint's folder (ours or a Transformers one), or a file."""
     if path.is_file() and path.suffix == ".safetensors":
         return [path]
     steps = sorted(path.glob("checkpoints/step_*"), key=lambda step: int(step.name.removeprefix("step_")))

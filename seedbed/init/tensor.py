@@ -27,10 +27,10 @@ def gamma_(
     if not tensor.is_floating_point():
         raise InputError(f"gamma_: a tensor of {tensor.dtype} cannot hold the draw; it takes floating-point numbers")
     try:
-        std = d_in**-gamma
+        std = d_in**-gamma if math.isfinite(gamma) else math.nan
     except (ArithmeticError, TypeError):
         std = math.nan
-    if not (math.isfinite(gamma) and SMALLEST_STD <= std <= LARGEST_STD):
+    if not SMALLEST_STD <= std <= LARGEST_STD:
         raise InputError(f"gamma_: gamma={gamma!r} at d_in={d_in} gives no scale that fp32 can draw")
     with torch.no_grad():
         return tensor if tensor.is_meta else tensor.normal_(0.0, std, generator=generator)

@@ -149,7 +149,8 @@ def test_modules_of_ones_own_write_their_buffers_and_what_is_kept():
 
 
 @pytest.mark.parametrize(
-    ("written", "lost"), [("ids share", "mask"), ("mask share", "ids"), ("mask ids", "share"), ("mask ids some", "share")]
+    ("written", "lost"),
+    [("ids share", "mask"), ("mask share", "ids"), ("mask ids", "share"), ("mask ids some", "share")],
 )
 def test_a_buffer_that_nothing_computes_is_named_and_the_module_untouched(written, lost):
     model = on_meta(lambda: Mask(written))

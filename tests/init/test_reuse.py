@@ -91,7 +91,11 @@ def test_all_that_does_not_fit_is_named_and_nothing_written(tmp_path):
     before = state(model)
     with pytest.raises(InputError) as error:
         initialize_(model, "reuse", checkpoint=str(tmp_path))
-    for told in ("h.1.ln_2.bias is missing", "wpe.weight is missing", "c_proj.weight has shape [24, 27] instead of [24, 24]"):
+    for told in (
+        "h.1.ln_2.bias is missing",
+        "wpe.weight is missing",
+        "c_proj.weight has shape [24, 27] instead of [24, 24]",
+    ):
         assert told in str(error.value)
     assert "\n" not in str(error.value)
     assert all(torch.equal(tensor, before[name]) for name, tensor in state(model).items())

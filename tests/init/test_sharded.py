@@ -39,10 +39,14 @@ def llama() -> nn.Module:
     return LlamaForCausalLM(config)
 
 
-# joint draws and shaped spectra: magnitude+spectrum
+# the spectral laws draw queries, keys and values as one matrix
 CASES: list[tuple[Callable[[], nn.Module], str]] = [
-    (decoder, "gamma"), (decoder, "orthogonal"), (decoder, "magnitude+spectrum"), (llama, "gamma"), (llama, "magnitude"),
-]  # fmt: skip
+    (decoder, "gamma"),
+    (decoder, "orthogonal"),
+    (decoder, "magnitude+spectrum"),
+    (llama, "gamma"),
+    (llama, "magnitude"),
+]
 
 
 def shard_layers(model: nn.Module) -> None:
