@@ -20,7 +20,7 @@ from seedbed.laws import scalar, spectral
 from seedbed.laws.distribution import COPIED, KEPT, ONE, ZERO, Distribution
 
 __all__ = [
-    "COPIED", "FIXED", "JOINT", "KEPT", "LAWS", "ONE", "ZERO",
+    "COPIED", "FIXED", "JOINT", "KEPT", "LAWS", "ONE", "TELLS_ALL", "ZERO",
     "Distribution", "Law", "distribution", "find_law", "known_laws",
 ]  # fmt: skip
 
@@ -49,8 +49,7 @@ JOINT = {"magnitude", "magnitude+spectrum", "realistic"}
 
 # Roles with a rule of their own, the same under every law but those that tell what becomes of each parameter.
 FIXED = {"norm": ONE, "norm.offset": ZERO, "norm.bias": ZERO, "bias": ZERO, "pos.bias": ZERO, "kept": KEPT}
-
-TELLS_ALL = {"reuse"}
+TELLS_ALL = {"reuse"}  # it copies them
 
 
 def distribution(fact: ParameterFact, law: Law | str, options: dict[str, Any]) -> Distribution:

@@ -7,7 +7,7 @@ import pytest
 from seedbed.config.options import law_options
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
-from seedbed.laws import LAWS, distribution
+from seedbed.laws import LAWS, TELLS_ALL, Distribution, distribution
 
 
 def fact(role="attn.q", d_in=2048, d_out=2048, n_layers=24, writes_residual=False, **more) -> ParameterFact:
@@ -110,8 +110,16 @@ def test_deepnorm_is_refused_unless_the_model_is_post_norm():
     assert std("attn.q", "deepnorm", {"post_norm": True}) == std("attn.q", "deepnorm", placement="post")
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_norms_and_biases_are_the_same_under_every_law(law):
+def test_reuse_copies_all_but_the_token_embeddings():
+    told = {"checkpoint": "runs/a"}
+    for role in ("norm", "norm.bias", "bias", "kept", "pos", "attn.q", "head"):
+        assert distribution(fact(role), "reuse", told).kind == "copied", role
+    assert distribution(fact("embed"), "reuse", {**told, "std": 0.1}) == Distribution("normal", 0.1)
+    assert distribution(fact("head", tied=("embed.weight",)), "reuse", told) == Distribution("normal", 0.02)
+
+
+@pytest.mark.parametrize("law", sorted(set(LAWS) - TELLS_ALL))
+def test_norms_and_biases_are_the_same_under_every_other_law(law):
     fixed = {"norm": 1.0, "norm.offset": 0.0, "norm.bias": 0.0, "bias": 0.0, "pos.bias": 0.0}
     for role, value in fixed.items():
         given = distribution(fact(role), law, {})
