@@ -86,20 +86,16 @@ class _Fp32Products(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func == torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default:
-            return _attention(*args, **kwargs)
-        if func not in _PRODUCTS or args[0].dtype != torch.bfloat16:
+        if func not in (*_PRODUCTS, _ATTENTION) or args[0].dtype != torch.bfloat16:
             return func(*args, **kwargs)
+        if func == _ATTENTION:
+            return _attention(*args, **kwargs)
         args, kwargs = tree_map_only(Tensor, Tensor.float, [args, kwargs])
         return func(*args, **kwargs).bfloat16()
 
 
-_PRODUCTS = {
-    torch.ops.aten.mm.default,
-    torch.ops.aten.addmm.default,
-    torch.ops.aten.bmm.default,
-    torch.ops.aten.baddbmm.default,
-}
+_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
+_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 def _attention(

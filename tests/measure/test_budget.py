@@ -98,6 +98,12 @@ def test_rows_are_means_over_layers():
     assert budget["after L blocks"] == pytest.approx(1 + 2 * budget["per block"])
 
 
+def test_product_of_gate_and_up():
+    budget = predicted(configured(), 0.1, mlp_gate=0.2)
+    assert budget["gate"] == pytest.approx(4 * budget["up"])
+    assert budget["gate·up"] == pytest.approx(budget["silu(gate)"] * 32 * 0.01)
+
+
 def test_heads_wider_than_the_model():
     config = configured(attention={"n_heads": 4, "n_kv_heads": 2, "head_dim": 64})
     assert predicted(config, 0.1)["attention out"] == pytest.approx(256 * 0.01 * 32 * 0.01)
@@ -240,10 +246,16 @@ def test_not_finite_is_reported():
 def test_model_is_left_as_it_was(ids):
     model = decoder()
     model.layers[1].eval()
+    hook = model.layers[0].register_forward_hook(
+        lambda module, _, out: runs.append((module.training, out.requires_grad))
+    )
+    runs = []
     try:
         measured(model, ids)
     except IndexError:
         assert int(ids.max()) == 999
+    assert set(runs) <= {(False, False)}
+    hook.remove()
     assert sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()) == 0
     assert model.training
     assert not model.layers[1].training

@@ -4,6 +4,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seedbed.config.tree import ModelConfig
@@ -49,7 +50,7 @@ class BothWays(precision._Fp32Products):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        if func in precision._PRODUCTS or "attention" in str(func):
+        if func in (*precision._PRODUCTS, precision._ATTENTION):
             ours = super().__torch_dispatch__(func, types, args, kwargs)
             pair = (ours[0], out[0]) if isinstance(out, tuple) else (ours, out)
             self.products.append(pair)
@@ -102,16 +103,25 @@ def test_errors_are_those_of_autocast(options, monkeypatch):
 def test_no_product_runs_in_bf16_on_a_cpu():
     class Seen(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            assert "attention" not in str(func)
+            assert func != precision._ATTENTION
             if func in precision._PRODUCTS:
-                count.append(func)
+                seen.add(str(func))
                 assert args[0].dtype == torch.float32
             return func(*args, **(kwargs or {}))
 
-    count = []
+    seen = set()
     with torch.no_grad(), Seen(), bf16_autocast("cpu"):
-        decoder(**VARIANTS["gpt2"])(IDS, DOCS)
-    assert len(count) > 3 * 4
+        for options in VARIANTS.values():
+            decoder(**options)(IDS, DOCS)
+        assert (torch.ones(2, 3, 4) @ torch.ones(2, 4, 3)).dtype == torch.bfloat16
+    assert seen == {str(func) for func in precision._PRODUCTS}
+
+
+def test_where_autocast_is_off_fp32_stays():
+    x, y = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0)).unbind()
+    with torch.no_grad(), bf16_autocast("cpu"), torch.autocast("cpu", enabled=False):
+        assert torch.equal(x[0] @ y[0], torch.mm(x[0], y[0]))
+        assert (x[0] @ y[0]).dtype == F.scaled_dot_product_attention(x[None], y[None], y[None]).dtype == torch.float32
 
 
 def test_error_is_a_mean_over_tokens_of_relative_errors():
@@ -180,10 +190,16 @@ def test_model_is_left_as_it_was(ids):
     model = decoder()
     model.layers[1].eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
+    hook = model.layers[0].register_forward_hook(
+        lambda module, _, out: runs.append((module.training, out.requires_grad))
+    )
+    runs = []
     try:
         bf16_errors(model, ids, None)
     except IndexError:
         assert int(ids.max()) == 999
+    assert set(runs) <= {(False, False)}
+    hook.remove()
     assert sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()) == 0
     assert model.training
     assert not model.layers[1].training
