@@ -1,5 +1,6 @@
 """Figures of a preflight: every arm has its colour and marker, the same in all of them."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from textwrap import fill
 from typing import Any
@@ -10,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from seedbed.facts.fact import in_order
 from seedbed.measure.residual import USUAL_EPS, NormMasking
-from seedbed.report.preflight_rows import Arm
+from seedbed.report.preflight_rows import Arm, CoordCheck
 from seedbed.report.render import number
 from seedbed.report.style import ARMS, GREY, INK, WIDTH, log_scale, panels, style
 
@@ -139,6 +140,38 @@ def width_figure(arms: Sequence[Arm]) -> Figure:
             panel.minorticks_off()
             log_scale(panel, "y")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", title="slopes", ncols=1)
+        return figure
+
+
+def coordcheck_figure(check: CoordCheck) -> Figure:
+    """Change of each activation over widths, a panel each, a line a step; its slopes stand in the panel."""
+    names = list(dict.fromkeys(row.activation for row in check.rows))
+    columns = min(4, len(names))
+    lines = math.ceil(len(names) / columns)
+    with style():
+        figure, axes = panels(lines, columns, WIDTH, 1.0 + 1.9 * lines, sharex=True)
+        for panel, name in zip(axes, names, strict=False):
+            rows = [row for row in check.rows if row.activation == name and row.slope is not None]
+            for row in rows:
+                color, marker = ARMS[(row.step - 1) % len(ARMS)]
+                label = f"after step {row.step}"
+                panel.plot(check.widths, row.changes, color=color, marker=marker, markersize=4.5, label=label)
+            panel.set_title(name)
+            told = " ".join(f"{round(row.slope or 0, 2) + 0.0:+.2f}" for row in rows)
+            panel.text(0.04, 0.04, f"slopes {told}" if rows else "no change", transform=panel.transAxes, fontsize=8)
+            panel.set(xscale="log", yscale="log")
+            if rows:  # at least two decades, so that flat looks flat, and room for the slopes below
+                low, high = math.log10(panel.dataLim.y0), math.log10(panel.dataLim.y1)
+                spare = max(0.05 * (high - low), (2 - (high - low)) / 2)
+                panel.set_ylim(10 ** (low - spare - 0.2 * (high - low + 2 * spare)), 10 ** (high + spare))
+            panel.set_xticks(check.widths, [str(width) for width in check.widths])
+            panel.minorticks_off()
+        for panel in axes[len(names) :]:
+            panel.set_visible(False)
+        figure.supxlabel("width d", fontsize=10)
+        figure.supylabel("rms change", fontsize=10)
+        handles, labels = max((panel.get_legend_handles_labels() for panel in axes), key=lambda told: len(told[0]))
+        figure.legend(handles, labels, loc="outside upper right", ncols=len(labels), title=check.title)
         return figure
 
 

@@ -55,6 +55,45 @@ class SlopeRow:
     expected: float | None  # science section 2; None where the law is no power of the width
 
 
+# Above it a slope is one: over widths 64-512 the changes under mup have slopes within 0.15 of 0, and what normal makes
+# grow has 0.6 and more (choice, from measurements; docs/initialization.md).
+FLAT_SLOPE = 0.25
+
+
+@dataclass(frozen=True)
+class ChangeRow:
+    """How far an activation is from where it was before training, over widths d: as d^slope."""
+
+    activation: str
+    step: int  # after this many
+    changes: tuple[float, ...]  # at each width: RMS over tokens and features, geometric mean over seeds
+    slope: float | None  # None where it has not moved, as behind a zero head after one step
+
+
+@dataclass(frozen=True)
+class CoordCheck:
+    """The coordinate check of an initialization: does training move activations by the same amount at every width?"""
+
+    title: str  # of the plan
+    optimizer: str
+    lr: float
+    data: str  # what it was trained on
+    tokens: int  # of the batch
+    seeds: int
+    widths: tuple[int, ...]
+    rows: tuple[ChangeRow, ...]  # by activation, in the order of the forward pass, then by step
+
+    @property
+    def steepest(self) -> ChangeRow:
+        """The row whose slope is farthest from 0."""
+        return max((row for row in self.rows if row.slope is not None), key=lambda row: abs(row.slope or 0))
+
+    @property
+    def flat(self) -> bool:
+        """Whether no slope is farther from 0 than :data:`FLAT_SLOPE`."""
+        return abs(self.steepest.slope or 0) <= FLAT_SLOPE
+
+
 @dataclass(frozen=True)
 class Arm:
     """One initialization, measured on real tokens before training and after its first step."""
@@ -71,6 +110,7 @@ class Arm:
     sink: SinkReport
     first: FirstStep
     slopes: list[SlopeRow] = field(default_factory=list)  # empty where no widths were asked for
+    coordinates: CoordCheck | None = None  # None where no check was asked for
 
 
 @dataclass(frozen=True)

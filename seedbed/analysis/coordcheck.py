@@ -1,0 +1,160 @@
+"""The coordinate check of µP (Yang et al. 2022; S3): train a few steps at several widths and compare the changes.
+
+An activation's change is its RMS distance, over the tokens of one batch and over features, from what it was before
+training. Where it is the same at every width, learning rates tuned at one width hold at others; where it grows with the
+width, a wider model is less stable at the same rate, and where it falls, a part of it learns less.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seedbed.config import Config, InitConfig
+from seedbed.config.load import from_tree, with_init
+from seedbed.config.parametrization import forget
+from seedbed.data.split import IGNORED, Batch, Split
+from seedbed.errors import GuardStop, InputError
+from seedbed.facts.table import parameter_facts
+from seedbed.init import Plan, apply_plan, make_plan
+from seedbed.measure.evaluating import evaluating
+from seedbed.model import Decoder
+from seedbed.optim.groups import build_optimizers
+from seedbed.report.preflight_rows import ChangeRow, CoordCheck
+from seedbed.train.objective import chunked_cross_entropy
+
+WIDTHS = (64, 128, 256, 512)
+# (choice) so that the check of a usual vocabulary takes less than a minute
+MAX_LAYERS, SEQUENCES, LENGTH, SEEDS = 4, 4, 32, 2
+
+
+def coord_check(
+    config: Config,
+    init: InitConfig | None = None,
+    widths: Sequence[int] = WIDTHS,
+    steps: int = 3,
+    seeds: int = SEEDS,
+    split: Split | None = None,
+) -> CoordCheck:
+    """Train ``config``, drawn by ``init`` (its own without), for ``steps`` steps at each width (:func:`at_width`).
+
+    All steps are made on one batch, the first windows of ``split`` cut to ``LENGTH`` tokens or random ids without one,
+    by the configured optimizer at its peak rate, in fp32 on the CPU, without clipping or weight decay. Raises
+    InputError without a vocabulary and for widths that are not multiples of the smallest or fewer than two; GuardStop
+    where a change is not finite.
+    """
+    widths = sorted(set(widths))
+    if len(widths) < 2 or widths[0] < 1 or any(width % widths[0] for width in widths):
+        told = ", ".join(map(str, widths))
+        raise InputError(f"widths: give at least two, all of them multiples of the smallest, not {told}")
+    vocab = config.model.vocab_size
+    if vocab is None:
+        raise InputError("model.vocab_size is not set; set it, or data.store, which has one")
+    config = config if init is None else with_init(config, init)
+    batch = _batch(split, vocab)
+    variants = [at_width(config, width, widths[0]) for width in widths]
+    runs = [[_changes(variant, seed, batch, steps) for seed in range(seeds)] for variant in variants]
+    activations = runs[0][0][0].keys()
+    return CoordCheck(
+        title=Plan(config.init.law, config.init.options, ()).title,
+        optimizer=config.optim.name,
+        lr=config.optim.lr,
+        data="random ids" if split is None else f"the first windows of split {split.name}",
+        tokens=batch.ids.numel(),
+        seeds=seeds,
+        widths=tuple(widths),
+        rows=tuple(
+            _row(name, step, widths, np.array([[run[step - 1][name] for run in of_width] for of_width in runs]))
+            for name in activations
+            for step in range(1, steps + 1)
+        ),
+    )
+
+
+def at_width(config: Config, width: int, smallest: int) -> Config:
+    """``config`` at another width, with at most ``MAX_LAYERS`` layers, and the multipliers that go with both.
+
+    The proportions of heads and d_ff to d_model are rounded at the smallest width, and exactly kept from there. Heads
+    are as wide as in ``config``, or as narrow as it takes to have one key/value head at the smallest width.
+    """
+    model, attention = config.model, config.model.attention
+    assert attention.n_kv_heads and attention.head_dim and model.ffn.d_ff
+    group = attention.n_heads // attention.n_kv_heads
+    share = attention.head_dim * attention.n_kv_heads * smallest / model.d_model  # of all key heads
+    head_dim = min(attention.head_dim, max(2, int(share) // 2 * 2))
+    n_kv_heads, d_ff = max(1, round(share / head_dim)), max(1, round(model.ffn.d_ff * smallest / model.d_model))
+    growth = width // smallest
+    tree = config.dump()
+    if config.init.law == "mup":
+        forget(tree)
+    tree["model"] |= {"d_model": width, "n_layers": min(MAX_LAYERS, model.n_layers)}
+    tree["model"]["attention"] |= {
+        "n_heads": group * n_kv_heads * growth,
+        "n_kv_heads": n_kv_heads * growth,
+        "head_dim": head_dim,
+    }
+    tree["model"]["ffn"]["d_ff"] = d_ff * growth
+    return from_tree(tree, "coordinate check")
+
+
+def activations(model: Decoder, batch: Batch) -> dict[str, Tensor]:
+    """Embedded input, branches, normed last states [B, T, D] and logits [B, T, V] of ``batch``, by name, in order."""
+    seen: dict[str, Tensor] = {}
+    with ExitStack() as stack:
+
+        def watch(name: str, module: nn.Module) -> None:
+            hook = module.register_forward_hook(lambda _, args, out: seen.__setitem__(name, out))
+            stack.callback(hook.remove)
+
+        def enter(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+            seen["embedded input"] = args[0]
+
+        stack.callback(model.layers[0].register_forward_pre_hook(enter).remove)
+        for index, layer in enumerate(model.layers):
+            watch(f"layer {index}: attention", layer.attn)  # pyright: ignore[reportArgumentType]
+            watch(f"layer {index}: mlp", layer.mlp)  # pyright: ignore[reportArgumentType]
+        watch("last norm", model.norm)
+        stack.enter_context(evaluating(model))
+        seen["logits"] = model(batch.ids, batch.doc_ids)
+    return seen
+
+
+def _batch(split: Split | None, vocab: int) -> Batch:
+    if split is not None:
+        return Batch(*(x[:, :LENGTH] for x in split.windows(range(min(SEQUENCES, len(split))))))
+    ids = torch.randint(vocab, (SEQUENCES, LENGTH + 1), generator=torch.Generator().manual_seed(0))
+    return Batch(ids[:, :-1], ids[:, 1:], torch.zeros(SEQUENCES, LENGTH, dtype=torch.int64))
+
+
+def _changes(config: Config, seed: int, batch: Batch, steps: int) -> list[dict[str, float]]:
+    """The change of each activation after each step."""
+    model = Decoder(config.model)
+    facts = parameter_facts(model)
+    apply_plan(model, make_plan(facts, config.init), seed)
+    optimizers = build_optimizers(model, facts, config.optim.model_copy(update={"weight_decay": 0.0}))
+    before, n_targets, result = activations(model, batch), int((batch.targets != IGNORED).sum()), []
+    for step in range(steps):
+        hidden = model(batch.ids, batch.doc_ids, hidden=True)
+        chunked_cross_entropy(hidden, model.head_weight, batch.targets, scale=1 / n_targets).backward()
+        optimizers.step()
+        optimizers.zero_grad()
+        after = activations(model, batch)
+        result.append({name: (after[name] - start).square().mean().sqrt().item() for name, start in before.items()})
+        for name, change in result[-1].items():
+            if not math.isfinite(change):
+                raise GuardStop(
+                    f"coordinate check: at width {config.model.d_model} {name} is not finite after step {step + 1}; "
+                    "a lower optim.lr often helps"
+                )
+    return result
+
+
+def _row(name: str, step: int, widths: Sequence[int], changes: np.ndarray) -> ChangeRow:  # [widths, seeds]
+    if not changes.all():
+        return ChangeRow(name, step, tuple(changes.mean(1).tolist()), None)
+    logs = np.log(changes).mean(1)
+    slope = np.polyfit(np.log(widths), logs, 1)[0]
+    return ChangeRow(name, step, tuple(np.exp(logs).tolist()), float(slope))
