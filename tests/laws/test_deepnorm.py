@@ -95,7 +95,7 @@ def test_gains_of_a_post_norm_stack():
 
 
 def test_a_step_moves_a_deep_stack_as_much_as_a_shallow_one():
-    """What DeepNorm is for: the change of the output does not depend on depth. With plain Xavier and no alpha it does."""
+    """What DeepNorm is for: the output changes alike at every depth. With plain Xavier and no alpha it does not."""
     depths = 4, 32
     shallow, deep = (change_after_a_step("deepnorm", depth, (2 * depth) ** 0.25) for depth in depths)
     assert deep / shallow == pytest.approx(1, abs=0.1)
