@@ -34,7 +34,8 @@ def gamma(fact: ParameterFact, *, gamma: float = 1.0, by_role: dict[RoleName, fl
 
 def balanced(fact: ParameterFact, *, gamma: float = 1.0) -> Distribution:
     """N(0, d_in^(-2*gamma_b)), gamma_b = 1/2 + gamma/k in a residual branch of k maps in series and gamma elsewhere:
-    the norm of each branch keeps its ratio to the embedded input's at every width (ours; from S0 section 5)."""
+    the norm of each branch keeps its ratio to the embedded input's at every width (ours; from S0 section 5). Queries,
+    keys and attention's gate get their branch's gamma too (choice): they weigh what passes and move no exponent."""
     return Distribution("normal", fact.d_in ** -(0.5 + gamma / fact.maps if fact.maps else gamma))
 
 

@@ -1,0 +1,48 @@
+"""Each residual branch of a decoder by itself on the embedded input.
+
+In a forward pass a branch reads what the branches before it have added. By itself, ||branch(norm(e))|| / ||e|| depends
+on the branch's own matrices alone, and theory gives it as a power of the width (science section 2).
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from seedbed.measure.evaluating import evaluating
+from seedbed.model import Decoder
+from seedbed.model.decoder import Block
+
+Branch = Literal["attn", "mlp"]
+
+
+def branch_ratios(model: Decoder, branch: Branch, ids: Tensor, doc_ids: Tensor | None = None) -> Tensor:
+    """||branch(norm(e))|| / ||e|| of ``branch`` of every layer at every token: [L, N] fp64, N the tokens of ids [B, T]
+    that are not padding (doc_ids [B, T] below 0). Raises ValueError when no token is left."""
+    keep = torch.ones_like(ids, dtype=torch.bool) if doc_ids is None else doc_ids >= 0  # [B, T]
+    if not keep.any():
+        raise ValueError("a branch's ratio on zero tokens")
+    layers: Iterable[Block] = model.layers  # pyright: ignore[reportAssignmentType]
+    with evaluating(model):
+        e, rotation, visible = model.embedded(ids, doc_ids)
+        if branch == "attn":
+            outs = (layer.attn(layer.attn_norm(e), rotation, visible, None) for layer in layers)
+        else:
+            outs = (layer.mlp(layer.mlp_norm(e)) for layer in layers)
+        return torch.stack([_ratio(out, e)[keep] for out in outs])
+
+
+def flow_ratios(model: Decoder, ids: Tensor) -> Tensor:
+    """Residual flow ||h_L - e|| / ||e|| (S0 section 2.4) at every token of ids [B, T]: [B*T] fp64."""
+    with evaluating(model):
+        e, rotation, visible = model.embedded(ids)
+        h = e
+        for layer in model.layers:
+            h = layer(h, rotation, visible, None)
+        return _ratio(h - e, e).flatten()
+
+
+def _ratio(x: Tensor, y: Tensor) -> Tensor:
+    """||x|| / ||y|| over the last dimension, in fp64: the square of a small branch would vanish in fp32."""
+    return x.double().norm(dim=-1) / y.double().norm(dim=-1)
