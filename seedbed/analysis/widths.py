@@ -175,7 +175,7 @@ def _expected(family: list[_Variant]) -> dict[str, float | None]:
 
 
 def _planned_gamma(rows: list[PlanRow]) -> float:
-    """Gamma of a role from its rows at each width; not a number where std is no power of d_in (two widths cannot tell)."""
+    """Gamma of a role from its rows at each width; not a number where std is no power of d_in: three widths tell."""
     if not all(row.distribution.is_drawn for row in rows):
         return math.nan
     x, y = np.log([row.d_in for row in rows]), np.log([row.distribution.std for row in rows])
