@@ -116,11 +116,14 @@ def test_a_seed_keeps_its_weights_from_release_to_release():
         torch.testing.assert_close(drawn[: len(values)], torch.tensor(values))
 
 
-def test_low_precision_models_hold_the_rounded_fp32_draw():
-    model, half = decoder(), decoder().bfloat16()
-    initialize_(model, seed=2)
-    initialize_(half, seed=2)
-    assert torch.equal(half.embed.weight, model.embed.weight.bfloat16())
+@pytest.mark.parametrize("law", ["gamma", "kaiming", "orthogonal", "realistic"])
+def test_models_of_any_precision_hold_the_fp32_draw(law):
+    model, half, double = decoder(), decoder().bfloat16(), decoder().double()
+    report = initialize_(model, law, seed=2)
+    assert initialize_(half, law, seed=2) == initialize_(double, law, seed=2) == report
+    for name, tensor in model.named_parameters():
+        assert torch.equal(half.get_parameter(name), tensor.bfloat16()), name
+        assert torch.equal(double.get_parameter(name), tensor.double()), name
 
 
 def test_a_plan_is_known_before_any_number_and_is_plain_data():

@@ -11,6 +11,7 @@ from torch import nn
 
 from seedbed.config import Config
 from seedbed.init import InitReport, apply_plan, initialize_
+from seedbed.init.apply import draw
 from seedbed.laws import LAWS
 from seedbed.model import Decoder
 
@@ -68,6 +69,9 @@ def test_rows_are_measured_on_what_the_model_holds():
         assert row.std == pytest.approx(part.std(correction=0).item(), rel=1e-5)
         assert row.mean == pytest.approx(part.mean().item(), abs=1e-7)
         assert row.off == pytest.approx(row.std / row.target_std - 1)
+    planned = next(row for row in report.plan.rows if row.name == "layers.1.attn.q.weight")
+    whole = draw((96, 32), planned.distribution, 2, "layers.1.attn.qkv.weight")
+    assert torch.equal(qkv[:96], whole)  # pyright: ignore
     norm = rows["norm.weight"]
     assert (norm.std, norm.mean, norm.target_std, norm.off) == (0, 1, 0, 0)
 
