@@ -1,5 +1,6 @@
 """What will this configuration do, before it is trained? Draws it, looks at it, and makes one step."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ from seedbed.analysis.resources import timed_precision
 from seedbed.analysis.scaling import branch_scaling
 from seedbed.config import Config
 from seedbed.data.split import IGNORED, Batch
+from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order
 from seedbed.facts.table import parameter_facts, part_of
 from seedbed.init import InitReport, apply_plan, make_plan
@@ -34,7 +36,10 @@ LOST_ENTRIES = 2**18  # about so many of each matrix, in evenly spaced rows, sho
 
 
 def measure_arm(config: Config, batch: Batch) -> Arm:
-    """Draw the model of ``config`` as its run would, measure it on ``batch``, and make one step on it."""
+    """Draw the model of ``config`` as its run would, measure it on ``batch``, and make one step on it.
+
+    Raises InputError where the scale is so large that the first forward pass is not finite.
+    """
     device = pick_device(config.train.device)
     model = Decoder(config.model)
     facts = parameter_facts(model)
@@ -43,13 +48,16 @@ def measure_arm(config: Config, batch: Batch) -> Arm:
     model.to(device)
     batch = Batch(*(x.to(device) for x in batch))
     ids, _, doc_ids = batch
+    residual = residual_report(model, ids, doc_ids)
+    if not math.isfinite(residual.flow):
+        raise InputError(f"init: {plan.title}: the first forward pass overflows fp32; choose a smaller scale")
     predicted = predicted_budget(config.model, drawn_std(facts, receipt))
     few, few_doc_ids = ids[:1, :PRECISION_TOKENS], doc_ids[:1, :PRECISION_TOKENS]
     return Arm(
         title=plan.title,
         plan=plan,
         scaling=branch_scaling(config.model, config.init),
-        residual=residual_report(model, ids, doc_ids),
+        residual=residual,
         budget=measure_budget(model, ids, doc_ids, predicted),
         precision=bf16_errors(model, few, few_doc_ids),
         precision_tokens=few.numel(),

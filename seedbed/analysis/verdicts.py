@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from seedbed.config import Config
 from seedbed.facts.fact import EMBEDDING_ROLES
-from seedbed.report.preflight_rows import Arm, Verdict
+from seedbed.report.preflight_rows import FLAT_SLOPE, Arm, Verdict
 from seedbed.report.render import number
 
 
@@ -163,6 +163,7 @@ def gradients(arm: Arm, config: Config) -> Iterator[Verdict]:
         return
     low, high = min(alive, key=lambda row: row.rms), max(alive, key=lambda row: row.rms)
     numbers = {"smallest": low.rms, "role": low.role, "largest": high.rms, "of": high.role}
+    factor = number(high.rms / low.rms, 2)
     if config.optim.name == "adamw" and low.rms < config.optim.eps:
         eps = 10.0 ** math.floor(math.log10(low.rms) - 2)
         yield Verdict(
@@ -174,12 +175,12 @@ def gradients(arm: Arm, config: Config) -> Iterator[Verdict]:
     elif high.rms > RATIO * low.rms:
         yield Verdict(
             "note",
-            f"Gradients differ {number(high.rms / low.rms, 2)} times in rms, from {low.role} ({number(low.rms)}) to "
-            f"{high.role} ({number(high.rms)}): AdamW and Muon rescale each, but train.clip_norm sees the latter alone.",
+            f"Gradients differ {factor} times in rms, from {low.role} ({number(low.rms)}) to "
+            f"{high.role} ({number(high.rms)}): AdamW and Muon rescale each; train.clip_norm sees the latter alone.",
             numbers,
         )
     else:
-        text = f"The gradients of the matrices in the layers are within a factor of {number(high.rms / low.rms, 2)} in rms."
+        text = f"The gradients of the matrices in the layers are within a factor of {factor} in rms."
         yield Verdict("good", text, numbers)
 
 
@@ -222,8 +223,12 @@ LOST = 0.1
 
 def lost(arm: Arm, config: Config) -> Iterator[Verdict]:
     """Updates that a bf16 copy of the weights would lose."""
-    inner = [row for row in arm.first.lost if row.role not in EMBEDDING_ROLES]  # most of whose rows the batch lacks
-    row = max(inner, key=lambda row: row.share)
+    # what gets no gradient moves by weight decay alone, and so do embeddings of tokens that the batch lacks
+    learning = {row.role for row in arm.first.gradients if row.norm} - {*EMBEDDING_ROLES}
+    rows = [row for row in arm.first.lost if row.role in learning and not math.isnan(row.share)]
+    if not rows:
+        return
+    row = max(rows, key=lambda row: row.share)
     numbers = {"share": row.share, "role": row.role, "lr": config.optim.lr}
     what = f"of the first update of {row.role} at rate {config.optim.lr:g} would be lost in bf16 weights"
     if row.share <= LOST:
@@ -252,9 +257,28 @@ def sinks(arm: Arm, config: Config) -> Iterator[Verdict]:
     )
 
 
+def coordinates(arm: Arm, config: Config) -> Iterator[Verdict]:
+    """Whether a learning rate holds at other widths; FLAT_SLOPE is the threshold."""
+    check = arm.coordinates
+    if check is None:
+        return
+    row = check.steepest
+    numbers = {"slope": row.slope, "activation": row.activation, "step": row.step, "flat": FLAT_SLOPE}
+    where = f"over widths {check.widths[0]} to {check.widths[-1]}"
+    if check.flat:
+        text = f"The coordinate check is flat {where}: the steepest slope is {row.slope:+.2f}, of {row.activation}."
+        yield Verdict("good", text, numbers)
+        return
+    text = f"After {row.step} steps {row.activation} has moved as d^{row.slope:.2g} {where}"
+    if arm.plan.law == "mup":
+        yield Verdict("warning", f"{text}, where mup should keep it flat: lower optim.lr, and check again.", numbers)
+    else:
+        yield Verdict("note", f"{text}: tune optim.lr at each width, or set init.law=mup.", numbers)
+
+
 Rule = Callable[[Arm, Config], Iterator[Verdict]]
 RULES: tuple[Rule, ...] = (
-    masking, branches, growth, budget, first_loss, gradients, precision, lost, sinks,
+    masking, branches, growth, budget, first_loss, gradients, precision, lost, sinks, coordinates,
 )  # fmt: skip
 
 

@@ -2,22 +2,22 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbed.cli.output import Json, Overrides, console, note, print_json, table
+from seedbed.cli.output import Json, Overrides, note, print_json
+from seedbed.cli.preflight_parts import balanced, counts, heldout_batch
+from seedbed.cli.preflight_text import show
 from seedbed.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Sequence
 
     from seedbed.config import Config, InitConfig
     from seedbed.report.preflight import PreflightReport
-    from seedbed.report.preflight_tables import Table
 
 Arms = Annotated[
     list[str] | None,
@@ -29,10 +29,17 @@ def preflight(
     path: Annotated[str, typer.Argument(metavar="CONFIG", help="YAML or JSON file.")],
     overrides: Overrides = None,
     init: Arms = None,
-    params_only: Annotated[bool, typer.Option("--params-only", help="Only count parameters; needs no data.")] = False,
     sequences: Annotated[int, typer.Option(min=1, help="Most held-out sequences to measure on.")] = 8,
-    html: Annotated[Path | None, typer.Option("--html", help="Write the page with figures to this file.")] = None,
     widths: Annotated[str | None, typer.Option(help="Widths to fit slopes of the branches over: 64,128,256.")] = None,
+    coord_check: Annotated[
+        bool,
+        typer.Option("--coord-check", help="Compare the changes of 3 steps over widths 64-512, or --widths."),
+    ] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the page with figures to this file.")] = None,
+    params_only: Annotated[bool, typer.Option("--params-only", help="Only count parameters; needs no data.")] = False,
+    ratio: Annotated[
+        float | None, typer.Option("--measure", help="Only find the γ at which each branch is this share of its input.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say what a configuration will do before it is trained: norms, stream, gradients, first loss, memory, time."""
@@ -45,15 +52,18 @@ def preflight(
     config = Config.load(path, overrides or [])
     validate(config.train.steps, config.optim.schedule)
     if params_only:
-        _counts(config, as_json)
+        counts(config, as_json)
         return
     if config.train.init_from is not None:
         raise InputError(
             f"train.init_from={config.train.init_from}: preflight measures initializations, and this run starts from "
             "weights; leave it out with train.init_from=null"
         )
+    if ratio is not None:
+        balanced(config, ratio, sequences, as_json)
+        return
     configs = [config, *(with_init(config, parse_init(text)) for text in init or [])]
-    report = measure(configs, sequences, parse_widths(widths))
+    report = measure(configs, sequences, parse_widths(widths), coord_check)
     if html is not None:
         write_atomic(html, preflight_page(report))
         note(f"preflight: {html} has the page")
@@ -84,97 +94,47 @@ def parse_widths(text: str | None) -> list[int]:
         raise InputError(f"--widths {text}: write whole numbers with commas between, for example 64,128,256") from None
 
 
-def measure(configs: "list[Config]", sequences: int, widths: list[int]) -> "PreflightReport":
+def measure(
+    configs: "list[Config]", sequences: int, widths: "Sequence[int]" = (), coord_check: bool = False
+) -> "PreflightReport":
     """Measure the initialization of each configuration on the first held-out sequences of their store.
 
     They differ in initialization and in what follows from it; memory and time are those of the first.
     """
+    from seedbed.analysis.coordcheck import WIDTHS
+    from seedbed.analysis.coordcheck import coord_check as check
     from seedbed.analysis.preflight import measure_arm
-    from seedbed.analysis.resources import measured_shape, memory_parts, resources
+    from seedbed.analysis.resources import memory_parts, resources
     from seedbed.analysis.run import store_summary, versions
     from seedbed.analysis.verdicts import verdicts
     from seedbed.analysis.widths import width_slopes
-    from seedbed.data.split import Batch
     from seedbed.report.preflight import PreflightReport
     from seedbed.train.setup import resolve
 
     config, store = resolve(configs[0])
-    heldout = store.split("heldout")
-    if len(heldout) == 0:
-        raise InputError(f"data.store={config.data.store} holds nothing out to measure on; prepare it with --heldout")
-    needed = sum(memory_parts(config, heldout.seq_len).values())
+    batch = heldout_batch(config, store, sequences)
+    length, train = store.split("heldout").seq_len, store.split("train")
+    needed = sum(memory_parts(config, length).values())
     note(f"preflight: the run will need about {needed / 2**20:,.0f} MiB, and so does this")
-    rows, length = measured_shape(config, min(sequences, len(heldout)), heldout.seq_len)
-    batch = Batch(*(tokens[:, :length] for tokens in heldout.windows(range(rows))))
     arms = []
     for one in configs:
-        note(f"preflight: {one.init.law} {' '.join(f'{k}={v}' for k, v in one.init.options.items())}")
-        resolved = resolve(one)[0]
-        slopes = width_slopes(resolved.model, resolved.init, widths) if widths else []
-        arms.append(replace(measure_arm(resolved, batch), slopes=slopes))
+        one, _ = resolve(one)
+        arm = measure_arm(one, batch)
+        note(f"preflight: measured {arm.title}")
+        if widths:
+            arm = replace(arm, slopes=width_slopes(one.model, one.init, widths))
+        if coord_check:
+            arm = replace(arm, coordinates=check(one, widths=widths or WIDTHS, split=train))
+        arms.append(arm)
     return PreflightReport(
         config=config.dump(),
         command=shlex.join(["seedbed", *sys.argv[1:]]),
         arms=arms,
         verdicts=[verdicts(arm, one) for arm, one in zip(arms, configs, strict=True)],
-        resources=resources(config, heldout.seq_len, arms[0].first),
+        resources=resources(config, length, arms[0].first),
         data=store_summary(store),
         versions=versions(),
     )
-
-
-def show(report: "PreflightReport", stderr: bool = False) -> None:
-    """Tables, and the verdicts last, where the eye is."""
-    from seedbed.report.preflight import tables
-
-    out = console(stderr)
-    for one in tables(report.arms).values():
-        for part in _rich(one, out.width):
-            out.print(part)
-    for line in (*_resource_lines(report), *_verdict_lines(report)):
-        out.print(line)
-
-
-def _rich(one: "Table", width: int) -> "Iterator[RenderableType]":
-    """The table, its arms spread over several tables where ``width`` columns do not hold them side by side."""
-    left = sum(max(len(text) for text in column) + 2 for column in zip(one.labels, *(r.labels for r in one.rows)))
-    columns = []  # header and cells of each arm, the parts of a cell set to the right one below the other
-    for index, arm in enumerate(one.arms):
-        lines = [one.parts, *(row.cells[index] for row in one.rows)]
-        sizes = [max(map(len, part)) for part in zip(*lines, strict=True)]
-        head, *cells = ["  ".join(text.rjust(n) for text, n in zip(line, sizes, strict=True)) for line in lines]
-        columns.append([f"{arm}\n{head}" if head else arm, *cells])
-    title = one.title
-    while columns:
-        fitting, room = 0, width - left
-        while fitting < len(columns) and (room := room - max(len(columns[fitting][1]), 12) - 2) >= -2:
-            fitting += 1
-        shown, columns = columns[: max(fitting, 1)], columns[max(fitting, 1) :]
-        heads = [column[0] for column in shown]
-        rows = [[*row.labels, *(column[i + 1] for column in shown)] for i, row in enumerate(one.rows)]
-        yield table(f"\n{title}", [*one.labels, *heads], rows)
-        title = f"{one.title}, continued"
-
-
-def _resource_lines(report: "PreflightReport") -> "Iterator[RenderableType]":
-    from seedbed.train.progress import duration
-
-    of_run = report.resources
-    rows = [[part, f"{size / 2**20:,.1f}"] for part, size in of_run.memory.items()]
-    rows.append(["sum", f"{sum(of_run.memory.values()) / 2**20:,.1f}"])
-    yield table("\nMemory of the run, MiB", ["part", "MiB"], rows)
-    yield (
-        f"\n{of_run.steps:,} steps of {of_run.step_seconds:.3g} s, {of_run.tokens:,} tokens: about "
-        f"{duration(of_run.seconds)} on this machine, from one step on {of_run.timed_tokens:,} tokens, timed in "
-        f"{of_run.timed_in}; evaluation and checkpoints apart"
-    )
-
-
-def _verdict_lines(report: "PreflightReport") -> Iterator[str]:
-    marks = {"warning": "!!", "note": " !", "good": " ✓"}
-    for arm, found in zip(report.arms, report.verdicts, strict=True):
-        yield f"\nVerdict on {arm.title}"
-        yield from (f"{marks[verdict.level]} {verdict.text}" for verdict in found)
 
 
 def report_json(report: "PreflightReport") -> dict[str, Any]:
@@ -194,30 +154,9 @@ def report_json(report: "PreflightReport") -> dict[str, Any]:
                 "gradients": [asdict(row) for row in arm.first.gradients],
                 "lost_updates": [asdict(row) for row in arm.first.lost],
                 "widths": [asdict(row) for row in arm.slopes],
+                "coordinates": arm.coordinates and {**asdict(arm.coordinates), "flat": arm.coordinates.flat},
             }
             for arm, found in zip(report.arms, report.verdicts, strict=True)
         ],
         "resources": {**asdict(report.resources), "seconds": report.resources.seconds},
     }
-
-
-def _counts(config: "Config", as_json: bool) -> None:
-    from seedbed.analysis.resources import non_embedding, parameter_counts
-
-    if config.model.vocab_size is None:
-        if config.data.store is None:
-            raise InputError("model.vocab_size is not set and there is no data.store to take it from; set one of them")
-        from seedbed.train.setup import resolve
-
-        config, _ = resolve(config)
-    counts = parameter_counts(config.model)
-    total, inner = sum(count.parameters for count in counts), non_embedding(counts)
-    if as_json:
-        print_json({"parameters": total, "non_embedding": inner, "roles": [asdict(count) for count in counts]})
-        return
-    rows = [[count.role, f"{count.tensors:,}", f"{count.parameters:,}"] for count in counts]
-    rows += [
-        ["total", f"{sum(c.tensors for c in counts):,}", f"{total:,}"],
-        ["without embeddings and head", "", f"{inner:,}"],
-    ]
-    console().print(table(f"{total / 1e9:.3f}B parameters", ["role", "tensors", "parameters"], rows))

@@ -29,18 +29,21 @@ def quickstart(
     from dataclasses import asdict
 
     from seedbed.api import fit
-    from seedbed.cli.preflight import measure, parse_init, report_json, show
+    from seedbed.cli.preflight import measure, parse_init, report_json
+    from seedbed.cli.preflight_text import show
     from seedbed.config.load import with_init
     from seedbed.files.atomic import write_atomic
+    from seedbed.report.preflight import preflight_page
 
     config = recipe_config(folder, overrides or [])
     corpus(folder, config)
     note("\n3/5 preflight: what each initialization does, before training")
     inits = [parse_init(text) for text in ("gpt2", "gamma,gamma=0.5", "gamma,gamma=1.0")]
-    report = measure([with_init(config, init) for init in inits], sequences=4, widths=[])
+    report = measure([with_init(config, init) for init in inits], sequences=4)
     show(report, stderr=as_json)
     write_atomic(folder / "preflight.json", json.dumps(finite(report_json(report)), indent=1))
-    note(f"    kept in {folder / 'preflight.json'}")
+    write_atomic(folder / "preflight.html", preflight_page(report))
+    note(f"    kept in {folder / 'preflight.json'} and {folder / 'preflight.html'}")
     note("\n4/5 training")
     run = fit(config)
     note("\n5/5 done")
@@ -48,6 +51,7 @@ def quickstart(
         print_json({"preflight": report_json(report), "run": asdict(run.summary)})
     else:
         print(run.summary)
+        print(f"preflight {folder / 'preflight.html'}")
 
 
 def recipe_config(folder: Path, overrides: list[str]) -> "Config":

@@ -36,7 +36,11 @@ def tables(arms: list[Arm]) -> dict[str, Table]:
         "gradients": tables_of.gradient_table(arms),
         "first": tables_of.first_table(arms),
     }
-    return found | ({"widths": tables_of.width_table(arms)} if arms[0].slopes else {})
+    if arms[0].slopes:
+        found["widths"] = tables_of.width_table(arms)
+    if checks := [arm.coordinates for arm in arms if arm.coordinates is not None]:
+        found["coordinates"] = tables_of.coordinate_table(checks)
+    return found
 
 
 def preflight_page(report: PreflightReport) -> str:
@@ -57,5 +61,10 @@ def preflight_page(report: PreflightReport) -> str:
         report=report,
         table=tables(arms),
         figure=shown,
+        coordinates=[
+            inline(figures.coordcheck_figure(check), f"Coordinate check of {check.title}")
+            for check in (arm.coordinates for arm in arms)
+            if check is not None
+        ],
         config=yaml.safe_dump(report.config, sort_keys=False, allow_unicode=True),
     )

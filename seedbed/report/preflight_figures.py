@@ -131,7 +131,7 @@ def width_figure(arms: Sequence[Arm]) -> Figure:
             for index, arm in enumerate(arms):
                 row = arm.slopes[column]
                 told = ", ".join(f"{each.branch} {round(each.slope, 2) + 0.0:.2f}" for each in arm.slopes)
-                panel.plot(row.widths, row.ratios, **(look(index, arm) | {"label": f"{arm.title}: {told}"}))
+                panel.plot(row.widths, row.ratios, **{**look(index, arm), "label": f"{arm.title}: {told}"})
             panel.set_title(branch)
             panel.set_xlabel("width d")
             panel.set_xscale("log")
@@ -191,7 +191,7 @@ def _over_layers(axes: Axes, values: Sequence[float], index: int, arm: Arm) -> N
 def _dots(axes: Axes, values: Iterable[tuple[str, float | None]], index: int, arm: Arm, roles: list[str]) -> None:
     """A mark for each (role, value), roles downwards; nothing where there is no value or a zero."""
     points = [(value, roles.index(role)) for role, value in values if value]
-    axes.plot([x for x, _ in points], [y for _, y in points], **(look(index, arm) | {"linestyle": "none"}))
+    axes.plot([x for x, _ in points], [y for _, y in points], **{**look(index, arm), "linestyle": "none"})
     axes.set_yticks(range(len(roles)), roles)
     axes.set_ylim(len(roles) - 0.4, -0.6)
 

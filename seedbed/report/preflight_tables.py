@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from seedbed.init import Plan
 from seedbed.init.plan import PlanRow
 from seedbed.measure.residual import USUAL_EPS
-from seedbed.report.preflight_rows import Arm
+from seedbed.report.preflight_rows import Arm, CoordCheck
 from seedbed.report.render import count, number
 
 
@@ -145,6 +145,24 @@ def width_table(arms: Sequence[Arm]) -> Table:
         rows.append(Row((name, "slope"), [(f"{row.slope:.3f} ± {row.stderr:.3f}",) for row in of_branch]))
         rows.append(Row((name, "expected"), [(number(row.expected),) for row in of_branch]))
     return Table("Over widths: ‖branch‖/‖e‖ ∝ d^slope", ("branch", ""), titles(arms), rows)
+
+
+def coordinate_table(checks: Sequence[CoordCheck]) -> Table:
+    """The slope of each activation's change, a number a step; a dash where nothing has moved."""
+    steps = sorted({row.step for row in checks[0].rows})
+    slopes = [{(row.activation, row.step): row.slope for row in check.rows} for check in checks]
+    names = list(dict.fromkeys(row.activation for row in checks[0].rows))
+    return Table(
+        f"Coordinate check, widths {', '.join(map(str, checks[0].widths))}: change of each activation ∝ d^slope",
+        ("activation",),
+        [check.title for check in checks],
+        [Row((name,), [tuple(signed(of[name, step]) for step in steps) for of in slopes]) for name in names],
+        tuple(f"step {step}" for step in steps),
+    )
+
+
+def signed(slope: float | None) -> str:
+    return "–" if slope is None else f"{round(slope, 2) + 0.0:+.2f}"
 
 
 def titles(arms: Iterable[Arm]) -> list[str]:
