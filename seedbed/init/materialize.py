@@ -44,7 +44,7 @@ def materialize_(
         name = canonical(name)
         if name in values:
             write_whole(tensor, values[name])
-        elif name in parameters:
+        elif name in parameters and tensor.is_floating_point():  # initialize_ refuses the others
             tensor.fill_(torch.nan)
     return module
 
