@@ -174,6 +174,19 @@ def test_a_variant_differs_in_width_alone():
 
 
 @pytest.mark.parametrize(
+    ("recipe", "step"),
+    [("dense-12x768", 192), ("astrai-1.2b", 384)],  # a third of 64 features of d_ff = 2048; 4 heads of keys and values
+)
+def test_nothing_is_rounded(recipe, step):
+    config = Config.load(f"recipes/{recipe}.yaml").model
+    narrow = at_width(config, step)
+    assert narrow.ffn.d_ff / narrow.d_model == config.ffn.d_ff / config.d_model
+    for width in (64, step // 2, step + 32):
+        with pytest.raises(InputError, match=f"at multiples of {step} only"):
+            at_width(config, width)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"widths": [64, 96, 100]}, "widths: 100 does not fit: .* at multiples of 32 only; try 32,64,128"),
