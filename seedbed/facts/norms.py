@@ -9,21 +9,20 @@ from torch import Tensor, nn
 GAINS, SHIFTS = ("weight", "scale", "gamma", "gain", "g"), ("bias", "beta")
 
 
-def is_norm(module: nn.Module) -> bool:
-    """By the name of its class: LayerNorm, BatchNorm2d, T5LayerNorm, LlamaRMSNorm, ..."""
-    return "norm" in type(module).__name__.lower()
+def of_a_norm(module: nn.Module, attribute: str) -> bool:
+    """Whether it is a gain or shift of a norm, which is known by the name of its class: LayerNorm, BatchNorm2d, ..."""
+    is_norm = "norm" in type(module).__name__.lower() and not isinstance(module, nn.Linear | nn.Embedding)
+    return is_norm and attribute in GAINS + SHIFTS
 
 
 def norm_role(norm: nn.Module, attribute: str) -> str | None:
-    """``norm`` or ``norm.offset`` of a gain, ``norm.bias`` of a shift, None for what is neither.
+    """``norm`` or ``norm.offset`` of a gain, ``norm.bias`` of a shift, None where it cannot be found out.
 
     PyTorch's own norms have factors. Of any other norm it is measured: whether its output vanishes at gain 0 or at
     gain -1. One that cannot be run with the same vector for each of its required inputs gets None.
     """
     if attribute in SHIFTS:
         return "norm.bias"
-    if attribute not in GAINS:
-        return None
     if type(norm).__module__.startswith("torch.nn"):
         return "norm"
     if _vanishes(norm, attribute, gain=0.0):

@@ -17,7 +17,7 @@ WRITES_RESIDUAL = {"attn.o", "mlp.down"}
 
 # The module that an attention or a feed-forward network is, at the end of a path, with the dot that follows.
 _ATTN = r"(?i:(^|\.)\w*(attn|attention)\w*\.((self|attention|fn)\.)?)"
-_MLP = r"(?i:(^|\.)(\w*(mlp|ffn|feed_?forward|densereludense|experts?)\w*|ff|moe)\.((experts\.)?\d+\.|net\.|fn\.)?)"
+_MLP = r"(?i:(^|\.)(\w*(mlp|ffn|feed_?forward|densereludense|experts?|moe)\w*|ff)\.((experts\.)?\d+\.|net\.|fn\.)?)"
 _INNER = rf"({_MLP}|(^|\.)\d+\.(net\.)?)"  # a feed-forward network, or the block itself that holds its maps
 
 # Weights of linear maps, convolutions and routers, by the path of the module.
@@ -39,6 +39,10 @@ MAPS: tuple[tuple[str, Roles], ...] = (
     (_ATTN + r"(gate|gate_proj|g_proj|in_proj_ba)$", "attn.gate"),
     (_ATTN + r"(output\.dense|to_out(\.linear1)?)$", "attn.o"),
     (_ATTN + r"(o|o_proj|out_proj|proj|projection|c_proj|dense|[wW]o|out_lin)$", "attn.o"),
+    (r"(^|\.)text_model\.head$", "linear"),  # SigLIP: a projection of the pooled text, not of logits
+    (r"(^|\.)((\w+_)?heads?(\.(head|fc|decoder|linear1))?|head_dist|\w*classifier(\.(out_proj|linear1))?)$", "head"),
+    (r"(^|\.)(proj_out|score|qa_outputs|embed_out|vocab_projector|decoder_pred)$", "head"),
+    (r"^((cls\.|predictions\.)*decoder|output|fc)$", "head"),
     (r"(^|\.)(shared_expert_gate|router(\.\w+)?)$", "moe.router"),
     (_MLP + r"(gate|gate_proj|w1|wi_0)$", "mlp.gate"),
     (_MLP + r"(up|up_proj|w3|wi_1)$", "mlp.up"),
@@ -50,10 +54,6 @@ MAPS: tuple[tuple[str, Roles], ...] = (
     (_MLP + r"(c_proj|dense_4h_to_h|output_dense)$", "mlp.down"),
     (r"(^|\.)(intermediate(_query)?\.dense|\d+\.ffn)$", "mlp.up"),
     (r"(^|\.)(\d+\.output(_query)?\.dense|\d+\.ffn_output)$", "mlp.down"),
-    (r"(^|\.)text_model\.head$", "linear"),  # SigLIP: a projection of the pooled text, not of logits
-    (r"(^|\.)(heads?(\.(head|linear1))?|lm_head(\.decoder)?|\w*classifier(\.linear1)?|head_dist)$", "head"),
-    (r"(^|\.)(proj_out|score|qa_outputs|embed_out|vocab_projector|decoder_pred)$", "head"),
-    (r"(^(cls\.|predictions\.|lm_head\.)*decoder|^output)$", "head"),
 )
 
 # Lookup tables by the path of the module, and bare parameters by their name.

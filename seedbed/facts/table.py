@@ -14,7 +14,7 @@ from seedbed.facts.blocks import divided, holder, with_branches
 from seedbed.facts.fact import ROLES, VECTOR_ROLES, ParameterFact
 from seedbed.facts.geometry import CONVOLUTIONS, LOOKUPS, TRANSPOSED_CONVOLUTIONS, geometry, is_conv1d
 from seedbed.facts.layers import layers, placement
-from seedbed.facts.norms import is_norm, norm_role
+from seedbed.facts.norms import norm_role, of_a_norm
 from seedbed.facts.patterns import MAPS, PARAMETERS, TABLES, WRITES_RESIDUAL, Roles, canonical, look_up
 
 __all__ = ["canonical", "parameter_facts", "part_of"]
@@ -44,13 +44,15 @@ def parameter_facts(module: nn.Module, roles: Mapping[str, str] | None = None) -
         for attribute, parameter in owner.named_parameters(recurse=False, remove_duplicate=False):
             names.setdefault(id(parameter), []).append(f"{path}.{attribute}" if path else attribute)
     places = layers((name for name, *_ in names.values()), modules)
-    found, uncovered = [], []
+    found: list[_Found] = []
+    uncovered = []
     for parameter in module.parameters():
-        name, *_ = of_it = names[id(parameter)]
-        each = _find(of_it, parameter, places[name], modules, roles)
-        found.append(each)
+        name = names[id(parameter)][0]
+        each = _find(names[id(parameter)], parameter, places[name], modules, roles)
         if each is None:
             uncovered.append(name)
+        else:
+            found.append(each)
     if uncovered:
         raise InputError(
             f"{type(module).__name__}: no rule covers {', '.join(uncovered)}; say what each is with "
@@ -149,7 +151,7 @@ def _roles(name: str, parameter: nn.Parameter, modules: Mapping[str, nn.Module])
     owner = modules[path]
     if named := look_up(PARAMETERS, name):
         return named
-    if is_norm(owner):
+    if of_a_norm(owner, attribute):
         return norm_role(owner, attribute)
     if attribute == "bias":
         return "bias"
@@ -160,7 +162,8 @@ def _roles(name: str, parameter: nn.Parameter, modules: Mapping[str, nn.Module])
         return named or ("embed" if isinstance(owner, nn.Embedding) else None)
     if declared := getattr(owner, "blocks", None):
         parent = path.rpartition(".")[0]
-        return tuple(_map_role(f"{parent}.{block}".lstrip("."), modules) or "linear" for block in declared)
+        told = [_map_role(f"{parent}.{block}".lstrip("."), modules) for block in declared]
+        return tuple(role if isinstance(role, str) else "linear" for role in told)
     named = _map_role(path, modules)
     if isinstance(owner, CONVOLUTIONS + TRANSPOSED_CONVOLUTIONS):
         return named if named in ("patch", "head") else "conv"

@@ -101,4 +101,16 @@ def test_torchs_own_norms():
     for norm in norms:
         roles = {name: norm_role(norm, name) for name, _ in norm.named_parameters()}
         assert roles == {name: {"weight": "norm", "bias": "norm.bias"}[name] for name in roles}
-    assert norm_role(norms[0], "temperature") is None
+
+
+def test_what_is_no_gain_of_a_norm_is_looked_up_as_of_any_module():
+    class NormedLinear(nn.Linear):
+        pass
+
+    class PoolNorm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cls_token = nn.Parameter(torch.zeros(4))
+
+    assert [fact.role for fact in parameter_facts(NormedLinear(4, 4))] == ["linear", "bias"]
+    assert [fact.role for fact in parameter_facts(PoolNorm())] == ["token"]

@@ -164,7 +164,7 @@ def test_a_vision_transformer_of_timms_shape():  # case 33
     assert (parts["blocks.1.mlp.fc2.weight"].layer, parts["blocks.1.mlp.fc2.weight"].n_layers) == (1, 2)
     model = TimmShaped()
     initialize_(model, "gamma", gamma=0.5)
-    assert model.get_parameter("blocks.0.ls1.gamma")[0] == pytest.approx(1e-5)
+    assert model.get_parameter("blocks.0.ls1.gamma")[0].item() == pytest.approx(1e-5)
     assert model.cls_token.any()
 
 
