@@ -269,7 +269,7 @@ def coordinates(arm: Arm, config: Config) -> Iterator[Verdict]:
         text = f"The coordinate check is flat {where}: the steepest slope is {row.slope:+.2f}, of {row.activation}."
         yield Verdict("good", text, numbers)
         return
-    text = f"After {row.step} steps {row.activation} has moved as d^{row.slope:.2g} {where}"
+    text = f"The change of {row.activation} after step {row.step} goes with the width as d^{row.slope:.2g} {where}"
     if arm.plan.law == "mup":
         yield Verdict("warning", f"{text}, where mup should keep it flat: lower optim.lr, and check again.", numbers)
     else:

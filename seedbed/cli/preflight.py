@@ -119,13 +119,11 @@ def measure(
     arms = []
     for one in configs:
         one, _ = resolve(one)
-        arm = measure_arm(one, batch)
-        note(f"preflight: measured {arm.title}")
-        if widths:
-            arm = replace(arm, slopes=width_slopes(one.model, one.init, widths))
-        if coord_check:
-            arm = replace(arm, coordinates=check(one, widths=widths or WIDTHS, split=train))
-        arms.append(arm)
+        # first what may refuse the widths
+        slopes = width_slopes(one.model, one.init, widths) if widths else []
+        coordinates = check(one, widths=widths or WIDTHS, split=train) if coord_check else None
+        arms.append(replace(measure_arm(one, batch), slopes=slopes, coordinates=coordinates))
+        note(f"preflight: measured {arms[-1].title}")
     return PreflightReport(
         config=config.dump(),
         command=shlex.join(["seedbed", *sys.argv[1:]]),

@@ -47,7 +47,8 @@ def balanced(config: "Config", ratio: float, sequences: int, as_json: bool) -> N
         return
     title = f"γ at which ‖branch‖/‖e‖ is {ratio:g} at width {config.model.d_model}, on {found.tokens:,} held-out tokens"
     rows = [[b.family, f"{b.gamma:.4f}", f"{b.analytic:.4f}", f"{b.ratio:.4f}"] for b in found.branches]
-    console().print(table(title, ["branch", "γ found", "γ constant in width", "ratio reached"], rows))
+    console().print(title, soft_wrap=True)
+    console().print(table("", ["branch", "γ found", "γ constant in width", "ratio reached"], rows))
     console().print(f"\nuse it with: {' '.join([*overrides[:2], repr(overrides[2])])}", soft_wrap=True)
 
 

@@ -102,7 +102,9 @@ def gradient_figure(arms: Sequence[Arm]) -> Figure:
             axes, (("rms", "rms of the gradient"), ("relative", "‖gradient‖ / ‖weights‖")), strict=True
         ):
             for index, arm in enumerate(arms):
-                _dots(panel, [(row.role, getattr(row, field)) for row in arm.first.gradients], index, arm, roles)
+                _dots(
+                    panel, [(row.role, getattr(row, field) or None) for row in arm.first.gradients], index, arm, roles
+                )
             panel.set_title(title)
             log_scale(panel, "x")
         return _with_legend(figure, axes[0], arms)
@@ -189,8 +191,8 @@ def _over_layers(axes: Axes, values: Sequence[float], index: int, arm: Arm) -> N
 
 
 def _dots(axes: Axes, values: Iterable[tuple[str, float | None]], index: int, arm: Arm, roles: list[str]) -> None:
-    """A mark for each (role, value), roles downwards; nothing where there is no value or a zero."""
-    points = [(value, roles.index(role)) for role, value in values if value]
+    """A mark for each (role, value), roles downwards; nothing where there is no value."""
+    points = [(value, roles.index(role)) for role, value in values if value is not None]
     axes.plot([x for x, _ in points], [y for _, y in points], **{**look(index, arm), "linestyle": "none"})
     axes.set_yticks(range(len(roles)), roles)
     axes.set_ylim(len(roles) - 0.4, -0.6)

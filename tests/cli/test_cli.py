@@ -226,17 +226,6 @@ def test_the_stages_one_after_the_other(stages):
     assert "shorten it" in refused(seedbed("generate", "r", "--prompt", "the small " * 40, cwd=stages))
 
 
-def test_preflight_sets_initializations_side_by_side(stages):
-    arms = ["--init", "gpt2", "--init", "gamma,gamma=0.5"]
-    base = ["preflight", ROOT / "recipes" / "cpu.yaml", *TINY, "data.store=store", *arms]
-    shown = seedbed(*base, cwd=stages, check=0).stdout
-    for part in ("gamma gamma=1.0", "gamma gamma=0.5", "gpt2 std=0.02", "ln V", "ε = 1e-12", "ε = 1e-05", "Memory"):
-        assert part in shown
-    told = json.loads(seedbed(*base, "--json", cwd=stages, check=0).stdout)
-    assert [arm["init"]["law"] for arm in told["arms"]] == ["gamma", "gpt2", "gamma"]
-    assert told["arms"][0]["first_loss"] == pytest.approx(told["arms"][0]["logits"]["uniform_loss"], abs=0.1)
-
-
 def lines(path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 

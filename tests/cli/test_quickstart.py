@@ -35,9 +35,12 @@ def test_the_main_job_from_text_to_report(tmp_path):
     page = (tmp_path / "q" / "run" / "report.html").read_text(encoding="utf-8")
     for part in ("bits / byte", "attn.gate", "sink", "norm_eps: 1.0e-12", "torch"):
         assert part in page
+    assert "Verdict on gpt2" in done.stderr
+    assert "gpt2 std=0.02" in (tmp_path / "q" / "preflight.html").read_text(encoding="utf-8")
     again = quickstart(tmp_path / "q")
     assert again.returncode == 0, again.stderr
     assert "is there" in again.stderr
+    assert "preflight.html" in again.stdout.splitlines()[-1]
 
 
 @pytest.mark.slow
