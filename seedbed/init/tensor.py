@@ -33,4 +33,4 @@ def gamma_(
     if not SMALLEST_STD <= std <= LARGEST_STD:
         raise InputError(f"gamma_: gamma={gamma!r} at d_in={d_in} gives no scale that fp32 can draw")
     with torch.no_grad():
-        return tensor if tensor.is_meta else tensor.normal_(0.0, std, generator=generator)
+        return tensor.normal_(0.0, std, generator=generator)

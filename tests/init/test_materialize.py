@@ -117,6 +117,8 @@ class Mask(nn.Module):
             self.mask.copy_(torch.ones(3, 3, dtype=torch.bool).tril())
         if "ids" in self.written:
             self.ids = torch.arange(3)  # put in its place instead of written into
+        elif "more" in self.written:
+            self.ids = torch.zeros(len(self.ids) + 1, dtype=torch.int64)  # never of the size it had
         if "share" in self.written:
             self.share.fill_(0.5)
         elif "some" in self.written:
@@ -150,7 +152,13 @@ def test_modules_of_ones_own_write_their_buffers_and_what_is_kept():
 
 @pytest.mark.parametrize(
     ("written", "lost"),
-    [("ids share", "mask"), ("mask share", "ids"), ("mask ids", "share"), ("mask ids some", "share")],
+    [
+        ("ids share", "mask"),
+        ("mask share", "ids"),
+        ("mask more share", "ids"),
+        ("mask ids", "share"),
+        ("mask ids some", "share"),
+    ],
 )
 def test_a_buffer_that_nothing_computes_is_named_and_the_module_untouched(written, lost):
     model = on_meta(lambda: Mask(written))
