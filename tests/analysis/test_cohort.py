@@ -12,9 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny import config, quiet
 
+from seedbed.analysis.checkpoints import open_checkpoint
 from seedbed.analysis.cohort import Measured, Values, measure, pool
 from seedbed.api import fit
 from seedbed.errors import InputError
+from seedbed.files.safetensors import Tensors
 from seedbed.laws.cohort import GRID, Member
 
 
@@ -136,7 +138,9 @@ def test_names_with_and_without_the_prefix_of_the_base_model(gpt2, tmp_path, ren
         mask = {"transformer.h.0.attn.bias": torch.ones(1, 1, 16, 16)}  # a buffer of older releases
         return {rename(name): tensor for name, tensor in (state | mask).items()}
 
-    assert measure(edited(gpt2, tmp_path / "x", edit), quiet).curves == measure(gpt2, quiet).curves
+    folder = edited(gpt2, tmp_path / "x", edit)
+    assert measure(folder, quiet).curves == measure(gpt2, quiet).curves
+    assert isinstance(open_checkpoint(folder).tensors, Tensors)  # read one by one, not loaded by Transformers
 
 
 def test_a_base_model_reads_a_checkpoint_with_a_head(gpt2, tmp_path):
@@ -144,6 +148,7 @@ def test_a_base_model_reads_a_checkpoint_with_a_head(gpt2, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"architectures": ["GPT2Model"]}))
     assert measure(folder, quiet).curves == measure(gpt2, quiet).curves
+    assert isinstance(open_checkpoint(folder).tensors, Tensors)
 
 
 def changed(name: str, value):
