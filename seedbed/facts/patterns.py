@@ -37,7 +37,8 @@ MAPS: tuple[tuple[str, Roles], ...] = (
     (_ATTN + r"(kv_a_proj_with_mqa|wkv_a)$", "attn.kv_down"),
     (_ATTN + r"(kv_b_proj|wkv_b)$", "attn.kv_up"),
     (_ATTN + r"(gate|gate_proj|g_proj|in_proj_ba)$", "attn.gate"),
-    (_ATTN + r"(output\.dense|to_out(\.linear1)?)$", "attn.o"),
+    (_ATTN + r"output\.dense$", "attn.o"),
+    (r"(^|\.)to_out(\.linear1)?$", "attn.o"),
     (_ATTN + r"(o|o_proj|out_proj|proj|projection|c_proj|dense|[wW]o|out_lin)$", "attn.o"),
     (r"(^|\.)text_model\.head$", "linear"),  # SigLIP: a projection of the pooled text, not of logits
     (r"(^|\.)((\w+_)?heads?(\.(head|fc|decoder|linear1))?|head_dist|\w*classifier(\.(out_proj|linear1))?)$", "head"),

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, branch_of
 from seedbed.facts.table import parameter_facts
 from seedbed.init import initialize_
@@ -321,6 +322,15 @@ def test_fused_is_separate(law):  # case 32
     whole = torch.cat([separate[name].weight for name in "qkv"])
     assert torch.equal(fused["qkv"].weight, whole)
     assert torch.equal(fused["o"].weight, separate["o"].weight)
+
+
+@pytest.mark.parametrize(("rows", "d_out"), [(49, 16), (12, 16)])
+def test_rows_that_do_not_add_up_are_refused(rows, d_out):
+    attention = nn.ModuleDict({"attn": nn.ModuleDict({"qkv": nn.Linear(16, rows), "proj": nn.Linear(16, d_out)})})
+    with pytest.raises(InputError, match=rf"attn.qkv.weight: its blocks q, k, v have \d+ rows, the matrix has {rows};"):
+        parameter_facts(attention)
+    facts = parameter_facts(attention, roles={"qkv.weight": "attn.qkv"})
+    assert not facts[0].blocks
 
 
 def test_conv1d_is_a_transposed_linear_map():  # case 32

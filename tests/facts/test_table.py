@@ -1,5 +1,6 @@
 """The parameter table: every parameter once, with the role, widths and blocks that everything else reads."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 from seedbed.config import Config
 from seedbed.errors import InputError
 from seedbed.facts.table import canonical, parameter_facts
+from seedbed.init import make_plan
 from seedbed.model import Decoder
 
 
@@ -122,3 +124,15 @@ def test_meta_and_real_models_have_one_table():
     with torch.device("meta"):
         on_meta = decoder()
     assert parameter_facts(on_meta) == parameter_facts(decoder())
+
+
+def test_planning_a_large_model_on_meta_takes_less_than_a_second():
+    shape = ["model.vocab_size=100000", "model.d_model=1536", "model.n_layers=24", "model.attention.n_heads=24"]
+    shape += ["model.attention.n_kv_heads=4", "model.ffn.d_ff=6912"]
+    config = Config.load(None, shape)
+    with torch.device("meta"):
+        model = Decoder(config.model)
+    assert sum(parameter.numel() for parameter in model.parameters()) > 1.2e9
+    start = time.perf_counter()
+    make_plan(parameter_facts(model), config.init)
+    assert time.perf_counter() - start < 1
