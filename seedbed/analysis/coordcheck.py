@@ -5,9 +5,11 @@ training. Where it is the same at every width, learning rates tuned at one width
 width, a wider model is less stable at the same rate, and where it falls, a part of it learns less.
 """
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,8 +29,9 @@ from seedbed.report.preflight_rows import ChangeRow, CoordCheck
 from seedbed.train.objective import chunked_cross_entropy
 
 WIDTHS = (64, 128, 256, 512)
-# (choice) so that the check of a usual vocabulary takes less than a minute
-MAX_LAYERS, SEQUENCES, LENGTH, SEEDS = 4, 4, 32, 2
+# (choice) slopes do not depend on the depth, the time does: the check of a usual vocabulary takes less than a minute
+MAX_LAYERS, SEQUENCES, LENGTH, SEEDS = 2, 4, 32, 2
+BRANCHES = (".attn", ".mlp")
 
 
 def coord_check(
@@ -56,8 +59,7 @@ def coord_check(
     config = config if init is None else with_init(config, init)
     batch = _batch(split, vocab)
     variants = [at_width(config, width, widths[0]) for width in widths]
-    runs = [[_changes(variant, seed, batch, steps) for seed in range(seeds)] for variant in variants]
-    activations = runs[0][0][0].keys()
+    runs = [[_trained(variant, seed, batch, steps) for seed in range(seeds)] for variant in variants]
     return CoordCheck(
         title=Plan(config.init.law, config.init.options, ()).title,
         optimizer=config.optim.name,
@@ -68,7 +70,7 @@ def coord_check(
         widths=tuple(widths),
         rows=tuple(
             _row(name, step, widths, np.array([[run[step - 1][name] for run in of_width] for of_width in runs]))
-            for name in activations
+            for name in runs[0][0][0]
             for step in range(1, steps + 1)
         ),
     )
@@ -100,26 +102,39 @@ def at_width(config: Config, width: int, smallest: int) -> Config:
     return from_tree(tree, "coordinate check")
 
 
-def activations(model: Decoder, batch: Batch) -> dict[str, Tensor]:
-    """Embedded input, branches, normed last states [B, T, D] and logits [B, T, V] of ``batch``, by name, in order."""
-    seen: dict[str, Tensor] = {}
+def changes(model: Decoder, initial: Decoder, batch: Batch) -> dict[str, float]:
+    """The change of each activation from ``initial`` to ``model``, by name, in the order of the forward pass.
+
+    Of a branch also what its own weights change, apart from what comes with its input: ``initial``'s branch is given
+    the input of ``model``'s.
+    """
+    moved: dict[str, Tensor] = {}
+    with evaluating(model), evaluating(initial):
+        before, after = _passed(initial, batch), _passed(model, batch)
+        for name, (args, out) in after.items():
+            moved[name] = out - before[name][1]
+            if name.endswith(BRANCHES):
+                moved[f"{name} weights"] = out - initial.get_submodule(name)(*args)
+    return {name: change.square().mean().sqrt().item() for name, change in moved.items()}
+
+
+def _passed(model: Decoder, batch: Batch) -> dict[str, tuple[tuple[Any, ...], Tensor]]:
+    """Arguments and result of each branch and of the last norm, and with none the embedded input and the logits."""
+    passed: dict[str, tuple[tuple[Any, ...], Tensor]] = {}
+
+    def enter(_: nn.Module, args: tuple[Any, ...]) -> None:
+        passed["embedded input"] = (), args[0]
+
+    def leave(name: str) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
+        return lambda _, args, out: passed.update({name: (args, out)})
+
     with ExitStack() as stack:
-
-        def watch(name: str, module: nn.Module) -> None:
-            hook = module.register_forward_hook(lambda _, args, out: seen.__setitem__(name, out))
-            stack.callback(hook.remove)
-
-        def enter(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-            seen["embedded input"] = args[0]
-
         stack.callback(model.layers[0].register_forward_pre_hook(enter).remove)
-        for index, layer in enumerate(model.layers):
-            watch(f"layer {index}: attention", layer.attn)  # pyright: ignore[reportArgumentType]
-            watch(f"layer {index}: mlp", layer.mlp)  # pyright: ignore[reportArgumentType]
-        watch("last norm", model.norm)
-        stack.enter_context(evaluating(model))
-        seen["logits"] = model(batch.ids, batch.doc_ids)
-    return seen
+        for name, module in model.named_modules():
+            if name.endswith(BRANCHES) or module is model.norm:
+                stack.callback(module.register_forward_hook(leave(name)).remove)
+        passed["logits"] = (), model(batch.ids, batch.doc_ids)
+    return passed
 
 
 def _batch(split: Split | None, vocab: int) -> Batch:
@@ -129,26 +144,25 @@ def _batch(split: Split | None, vocab: int) -> Batch:
     return Batch(ids[:, :-1], ids[:, 1:], torch.zeros(SEQUENCES, LENGTH, dtype=torch.int64))
 
 
-def _changes(config: Config, seed: int, batch: Batch, steps: int) -> list[dict[str, float]]:
+def _trained(config: Config, seed: int, batch: Batch, steps: int) -> list[dict[str, float]]:
     """The change of each activation after each step."""
     model = Decoder(config.model)
     facts = parameter_facts(model)
     apply_plan(model, make_plan(facts, config.init), seed)
     optimizers = build_optimizers(model, facts, config.optim.model_copy(update={"weight_decay": 0.0}))
-    before, n_targets, result = activations(model, batch), int((batch.targets != IGNORED).sum()), []
-    for step in range(steps):
+    initial, n_targets, result = copy.deepcopy(model), int((batch.targets != IGNORED).sum()), []
+    for step in range(1, steps + 1):
         hidden = model(batch.ids, batch.doc_ids, hidden=True)
         chunked_cross_entropy(hidden, model.head_weight, batch.targets, scale=1 / n_targets).backward()
         optimizers.step()
         optimizers.zero_grad()
-        after = activations(model, batch)
-        result.append({name: (after[name] - start).square().mean().sqrt().item() for name, start in before.items()})
-        for name, change in result[-1].items():
-            if not math.isfinite(change):
-                raise GuardStop(
-                    f"coordinate check: at width {config.model.d_model} {name} is not finite after step {step + 1}; "
-                    "a lower optim.lr often helps"
-                )
+        result.append(changes(model, initial, batch))
+        broken = next((name for name, change in result[-1].items() if not math.isfinite(change)), None)
+        if broken:
+            raise GuardStop(
+                f"coordinate check: at width {config.model.d_model} {broken} is not finite after step {step}; "
+                "a lower optim.lr often helps"
+            )
     return result
 
 
