@@ -191,7 +191,7 @@ def test_the_dense_models_of_s0(name, layers, width):
     config = Config.load(f"recipes/{name}.yaml")
     assert (config.model.n_layers, config.model.d_model) == (layers, width)
     assert (config.model.norm_eps, config.model.attention.gate) == (1e-12, "elementwise")
-    assert (config.init.law, config.init.options, config.optim.name) == ("gamma", {"gamma": 1.0}, "adamw")
+    assert (config.init.law, config.init.options["gamma"], config.optim.name) == ("gamma", 1.0, "adamw")
     d_ff = config.model.ffn.d_ff
     assert d_ff
     per_layer = 5 * width**2 + 3 * width * d_ff + 2 * width  # q, k, v, gate, o
