@@ -102,6 +102,13 @@ def memory_parts(config: Config, length: int) -> dict[str, int]:
     }
 
 
+def measuring_bytes(config: Config, parts: dict[str, int], length: int, tokens: int) -> int:
+    """What a preflight itself needs for a step on ``tokens`` tokens, from :func:`memory_parts` of the run."""
+    assert config.train.micro_batch_size
+    kept = parts["activations"]
+    return sum(parts.values()) - kept + kept * tokens // (config.train.micro_batch_size * length)
+
+
 def activation_bytes(config: Config, length: int) -> int:
     """Bytes that autograd keeps for the backward pass of one micro-batch in fp32, counted on the meta device.
 

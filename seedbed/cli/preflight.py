@@ -104,7 +104,7 @@ def measure(
     from seedbed.analysis.coordcheck import WIDTHS
     from seedbed.analysis.coordcheck import coord_check as check
     from seedbed.analysis.preflight import measure_arm
-    from seedbed.analysis.resources import memory_parts, resources
+    from seedbed.analysis.resources import measuring_bytes, memory_parts, resources
     from seedbed.analysis.run import store_summary, versions
     from seedbed.analysis.verdicts import verdicts
     from seedbed.analysis.widths import width_slopes
@@ -114,8 +114,9 @@ def measure(
     config, store = resolve(configs[0])
     batch = heldout_batch(config, store, sequences)
     length, train = store.split("heldout").seq_len, store.split("train")
-    needed = sum(memory_parts(config, length).values())
-    note(f"preflight: the run will need about {needed / 2**20:,.0f} MiB, and so does this")
+    parts = memory_parts(config, length)
+    run_needs, mine = sum(parts.values()), measuring_bytes(config, parts, length, batch.ids.numel())
+    note(f"preflight: the run will need about {run_needs / 2**20:,.0f} MiB, this {mine / 2**20:,.0f} MiB")
     arms = []
     for one in configs:
         one, _ = resolve(one)

@@ -12,13 +12,14 @@ from seedbed.analysis.resources import (
     FORWARD_FLOP,
     activation_bytes,
     measured_shape,
+    measuring_bytes,
     memory_parts,
     parameter_counts,
     resources,
 )
 from seedbed.analysis.scaling import branch_scaling
 from seedbed.config import Config, InitConfig
-from seedbed.data.split import Batch
+from seedbed.data.split import IGNORED, Batch
 from seedbed.errors import InputError
 from seedbed.facts.table import parameter_facts
 from seedbed.init import initialize_
@@ -67,6 +68,21 @@ def test_an_arm_is_the_run_that_would_start():
     assert [row.quantity for row in arm.budget if row.measured is None] == []
     assert len(arm.precision) == 4
     assert len(arm.sink.scores) == 3
+
+
+def test_what_predicts_nothing_does_not_dilute_the_loss():
+    c, whole = config(), batch()
+    targets = whole.targets.clone()
+    targets[:, 32:] = IGNORED
+    masked = measure_arm(c, whole._replace(targets=targets)).first
+    assert masked.loss == pytest.approx(math.log(512), rel=0.01)
+    assert masked.tokens == 256
+
+
+def test_norms_of_queries_and_keys_and_learned_positions_are_measured_too():
+    arm = measure_arm(config(*GPT2, "model.attention.qk_norm=true"), batch())
+    assert len(arm.residual.qk_norms) == 6
+    assert {row.role for row in arm.first.gradients} > {"pos", "bias", "norm.bias"}
 
 
 def test_masking_is_s0s_at_its_width():
@@ -194,6 +210,11 @@ def test_optimizer_memory_is_what_the_optimizer_holds(optimizer):
 def test_the_chunk_of_logits_is_that_of_the_loss():
     """At V = 100,000 a chunk has 128 tokens, not the 41 that its usual size would give."""
     assert memory_parts(config("model.vocab_size=100000"), 64)["logits of a chunk"] == 2 * 4 * 128 * 100_000
+
+
+def test_measuring_a_quarter_of_a_micro_batch_takes_a_quarter_of_its_activations():
+    parts = {"weights": 100, "activations": 400}
+    assert measuring_bytes(config(), parts, 64, 64) == 200
 
 
 def test_time_counts_every_pass_of_a_step(monkeypatch):

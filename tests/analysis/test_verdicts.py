@@ -10,7 +10,7 @@ from seedbed.analysis.verdicts import fraction, spread, verdicts
 from seedbed.measure.budget import BudgetRow
 from seedbed.measure.gradients import GradientRow
 from seedbed.measure.precision import LayerError
-from seedbed.report.preflight_rows import LostRow, Scaling
+from seedbed.report.preflight_rows import FLAT_SLOPE, ChangeRow, CoordCheck, LostRow, Scaling
 
 
 def said(about, part: str, *overrides: str) -> tuple[str, str]:
@@ -95,7 +95,8 @@ def test_a_branch_of_copied_weights_has_no_exponent():
 def test_growth(flow, level):
     found, text = said(arm(residual=residual([1e-7] * 7, flow=flow)), "the stream moves")
     assert found == level
-    assert ("1.0 times, or lower those of attn.o" in text) == (level == "warning")
+    advice = "which is 9.9 % of it at the end: raise the embedding’s std 1.0 times, or lower those of attn.o"
+    assert (advice in text) == (level == "warning")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_lost_updates(share, level):
 
 def test_updates_by_decay_alone_do_not_count_as_lost():
     step = first(rows(attn_q=0.0))
-    lost = [LostRow("embed", 0.9), LostRow("attn.q", 1.0), LostRow("mlp.up", 0.05), LostRow("head", math.nan)]
+    lost = [LostRow("head", math.nan), LostRow("embed", 0.9), LostRow("attn.q", 1.0), LostRow("mlp.up", 0.05)]
     level, text = said(arm(first=replace(step, lost=lost)), "first update")
     assert level == "good"
     assert "5.0 % of the first update of mlp.up" in text
@@ -209,6 +210,28 @@ def test_sinks(score, level):
     if level == "warning":
         assert "Layer 1 starts with 0.151 of its attention on the first token, 1.5 times" in text
         assert "lower the std of attn.q and attn.k" in text
+
+
+@pytest.mark.parametrize(
+    ("law", "slope", "level", "part"),
+    [
+        ("mup", FLAT_SLOPE, "good", "is flat over widths 64 to 512: the steepest slope is +0.30, of logits."),
+        ("normal", -0.25, "good", "the steepest slope is -0.25"),
+        (
+            "mup",
+            -0.3,
+            "warning",
+            "of logits after step 2 goes with the width as d^-0.31 over widths 64 to 512, where mup",
+        ),
+        ("normal", 0.6, "note", "as d^0.6 over widths 64 to 512: tune optim.lr at each width, or set init.law=mup."),
+    ],
+)
+def test_coordinate_check(law, slope, level, part):
+    rows = (ChangeRow("logits", 1, (0.0, 0.0), None), ChangeRow("logits", 2, (1.0, 1.0), slope))
+    check = CoordCheck("title", "adamw", 1e-3, "random ids", 128, 2, (64, 512), rows)
+    found = [v for v in verdicts(arm(law, coordinates=check), config()) if v.numbers.get("activation") == "logits"]
+    assert [verdict.level for verdict in found] == [level]
+    assert part in found[0].text
 
 
 @pytest.mark.parametrize(

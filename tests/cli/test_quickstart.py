@@ -27,8 +27,8 @@ def test_the_main_job_from_text_to_report(tmp_path):
     assert told["run"]["steps"] == 6
     assert [arm["init"] for arm in told["preflight"]["arms"]] == [
         {"law": "gpt2", "std": 0.02},
-        {"law": "gamma", "gamma": 0.5},
-        {"law": "gamma", "gamma": 1.0},
+        {"law": "gamma", "gamma": 0.5, "by_role": None},
+        {"law": "gamma", "gamma": 1.0, "by_role": None},
     ]
     for part in ("ln V", "Residual stream", "Masking", "train 6/6"):
         assert part in done.stderr
