@@ -1,9 +1,7 @@
 """What do the weights of a model look like, matrix by matrix and component by component?"""
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from seedbed.errors import InputError
@@ -12,7 +10,7 @@ from seedbed.facts.table import part_of
 from seedbed.measure.rows import WeightRow, component_table
 from seedbed.measure.spectra import gaussian_stats, matrix_stats
 
-__all__ = ["checkpoint_tensors", "component_table", "weight_rows"]
+__all__ = ["component_table", "weight_rows"]
 
 
 def weight_rows(state: Iterable[tuple[str, Tensor]], facts: Iterable[ParameterFact]) -> list[WeightRow]:
@@ -47,21 +45,3 @@ def _row(fact: ParameterFact, tensor: Tensor) -> WeightRow:
     stats = matrix_stats(part_of(tensor, fact))
     gaussian = gaussian_stats(*stats.shape) if stats.problem is None else None
     return WeightRow(fact.name, fact.role, fact.layer, stats, gaussian)
-
-
-def checkpoint_tensors(path: str | Path) -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor) of a safetensors file, or of all those in a folder, in order of their names, one at a time.
-
-    Raises InputError when there is no such file or one of them is damaged.
-    """
-    path = Path(path)
-    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-    if not files or not files[0].is_file():
-        raise InputError(f"{path}: no safetensors file here; give a checkpoint's folder or its weights file")
-    for file in files:
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                for name in sorted(tensors.keys()):
-                    yield name, tensors.get_tensor(name)
-        except SafetensorError as error:
-            raise InputError(f"{file}: damaged ({error}); copy it again or use another checkpoint") from None

@@ -4,11 +4,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from seedbed.analysis.weights import checkpoint_tensors, component_table, weight_rows
+from seedbed.analysis.weights import component_table, weight_rows
 from seedbed.config.tree import ModelConfig
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import parameter_facts
+from seedbed.files.safetensors import Tensors
 from seedbed.measure.spectra import matrix_stats
 from seedbed.model.decoder import Decoder
 
@@ -48,17 +49,8 @@ def test_fused_matrices_are_measured_by_block(model):
 def test_checkpoint_file_gives_the_same_rows(model, tmp_path):
     save_file({name: parameter.detach() for name, parameter in model.named_parameters()}, tmp_path / "m.safetensors")
     facts = parameter_facts(model)
-    rows = weight_rows(checkpoint_tensors(tmp_path), facts)
+    rows = weight_rows(Tensors([tmp_path / "m.safetensors"]).items(), facts)
     assert rows == weight_rows(model.named_parameters(), facts)
-    assert rows == weight_rows(checkpoint_tensors(tmp_path / "m.safetensors"), facts)
-
-
-def test_no_or_damaged_checkpoint(tmp_path):
-    with pytest.raises(InputError, match="no safetensors file"):
-        list(checkpoint_tensors(tmp_path))
-    (tmp_path / "m.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{")
-    with pytest.raises(InputError, match=r"m\.safetensors: damaged"):
-        list(checkpoint_tensors(tmp_path))
 
 
 def test_component_table_means_and_medians(model):
