@@ -215,15 +215,21 @@ def test_sinks(score, level):
 @pytest.mark.parametrize(
     ("law", "slope", "level", "part"),
     [
-        ("mup", FLAT_SLOPE, "good", "is flat over widths 64 to 512: the steepest slope is +0.30, of logits."),
-        ("normal", -0.25, "good", "the steepest slope is -0.25"),
         (
             "mup",
-            -0.3,
-            "warning",
-            "of logits after step 2 goes with the width as d^-0.31 over widths 64 to 512, where mup",
+            0.99 * FLAT_SLOPE,
+            "good",
+            f"flat over widths 64 to 512: the steepest slope is {0.99 * FLAT_SLOPE:+.2f}",
         ),
-        ("normal", 0.6, "note", "as d^0.6 over widths 64 to 512: tune optim.lr at each width, or set init.law=mup."),
+        ("normal", -0.99 * FLAT_SLOPE, "good", f"the steepest slope is {-0.99 * FLAT_SLOPE:+.2f}, of logits."),
+        (
+            "mup",
+            -1.5,
+            "warning",
+            "of logits after step 2 goes with the width as d^-1.5 over widths 64 to 512, where mup",
+        ),
+        ("mup", 1.01 * FLAT_SLOPE, "warning", "lower optim.lr, and check again."),
+        ("normal", 1.01 * FLAT_SLOPE, "note", "tune optim.lr at each width, or set init.law=mup."),
     ],
 )
 def test_coordinate_check(law, slope, level, part):
