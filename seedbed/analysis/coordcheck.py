@@ -47,7 +47,7 @@ def coord_check(
     All steps are made on one batch, the first windows of ``split`` cut to ``LENGTH`` tokens or random ids without one,
     by the configured optimizer at its peak rate, in fp32 on the CPU, without clipping or weight decay. Raises
     InputError without a vocabulary and for widths that are not multiples of the smallest or fewer than two; GuardStop
-    where a change is not finite.
+    where a change is not finite, and where nothing changes.
     """
     widths = sorted(set(widths))
     if len(widths) < 2 or widths[0] < 1 or any(width % widths[0] for width in widths):
@@ -60,6 +60,13 @@ def coord_check(
     batch = _batch(split, vocab)
     variants = [at_width(config, width, widths[0]) for width in widths]
     runs = [[_trained(variant, seed, batch, steps) for seed in range(seeds)] for variant in variants]
+    rows = [
+        _row(name, step, widths, np.array([[run[step - 1][name] for run in of_width] for of_width in runs]))
+        for name in runs[0][0][0]
+        for step in range(1, steps + 1)
+    ]
+    if all(row.slope is None for row in rows):
+        raise GuardStop(f"coordinate check: {steps} steps change nothing; every gradient is 0, or lost in rounding")
     return CoordCheck(
         title=Plan(config.init.law, config.init.options, ()).title,
         optimizer=config.optim.name,
@@ -68,11 +75,7 @@ def coord_check(
         tokens=batch.ids.numel(),
         seeds=seeds,
         widths=tuple(widths),
-        rows=tuple(
-            _row(name, step, widths, np.array([[run[step - 1][name] for run in of_width] for of_width in runs]))
-            for name in runs[0][0][0]
-            for step in range(1, steps + 1)
-        ),
+        rows=tuple(rows),
     )
 
 
@@ -98,6 +101,8 @@ def at_width(config: Config, width: int, smallest: int) -> Config:
         "n_kv_heads": n_kv_heads * growth,
         "head_dim": head_dim,
     }
+    if head_dim != attention.head_dim:
+        tree["model"]["attention"]["scale"] = None
     tree["model"]["ffn"]["d_ff"] = d_ff * growth
     return from_tree(tree, "coordinate check")
 

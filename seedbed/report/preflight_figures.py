@@ -168,6 +168,8 @@ def coordcheck_figure(check: CoordCheck) -> Figure:
                 panel.set_ylim(10 ** (low - spare - 0.2 * (high - low + 2 * spare)), 10 ** (high + spare))
             panel.set_xticks(check.widths, [str(width) for width in check.widths])
             panel.minorticks_off()
+        for panel in axes[len(names) - columns : len(names)]:  # the lowest of each column
+            panel.tick_params(labelbottom=True)
         for panel in axes[len(names) :]:
             panel.set_visible(False)
         figure.supxlabel("width d", fontsize=10)
