@@ -18,15 +18,17 @@ DECAYS = {"block matrices": True, "other matrices": True, "embeddings": True, "h
 
 
 def group_of(fact: ParameterFact) -> str:
-    """The group of a parameter. Only block matrices may go to Muon: a tied head is an embedding and never does."""
+    """The group of a parameter. Only block matrices may go to Muon: a tied head is an embedding and never does, nor do
+    matrices that are stored otherwise than [d_out, d_in], transposed or in stacks, since Muon's blocks are rows."""
     if not fact.is_matrix:
         return "norms and biases"
     if fact.role in EMBEDDING_ROLES:
         return "embeddings"
     if fact.role == "head":
         return "head"
+    plain = len(fact.shape) == 2 and not fact.transposed
     inside = all(part.role.startswith(("attn.", "mlp.")) for part in fact.parts())
-    return "block matrices" if inside else "other matrices"
+    return "block matrices" if plain and inside else "other matrices"
 
 
 def rate_factor(fact: ParameterFact, base_width: int | None, optimizer: Literal["adamw", "muon"]) -> float:

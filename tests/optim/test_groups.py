@@ -2,6 +2,7 @@ import warnings
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional as F
 
@@ -220,6 +221,20 @@ def test_a_tied_head_is_one_embedding():
     assert "head" not in groups
     assert [id(p) for p in groups["embeddings"][1]["params"]] == [id(model.embed.weight), id(model.pos.weight)]
     assert {group_of(fact) for fact in parameter_facts(model) if fact.role == "embed"} == {"embeddings"}
+
+
+def test_muon_takes_no_matrix_that_is_stored_transposed_or_in_a_stack():
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 20}
+    gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=20))
+    mixtral = transformers.MixtralForCausalLM(
+        transformers.MixtralConfig(**small, intermediate_size=24, num_key_value_heads=2, num_local_experts=3)
+    )
+    for model, expected in ((gpt2, set()), (mixtral, {f"model.layers.0.self_attn.{x}_proj.weight" for x in "qkvo"})):
+        facts = parameter_facts(model)
+        assert {fact.name for fact in facts if group_of(fact) == "block matrices"} == expected
+        optimizers = build_optimizers(model, facts, Config.load(None, ["optim.name=muon"]).optim)
+        model(torch.arange(8)[None]).logits.square().mean().backward()
+        optimizers.step()
 
 
 @pytest.mark.parametrize("name", ["muon", "adamw"])
