@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from seedbed.analysis.resources import timed_precision
 from seedbed.analysis.scaling import branch_scaling
-from seedbed.config import Config
+from seedbed.config import Config, InitConfig, ModelConfig
+from seedbed.config.tree import AttentionConfig, OptimConfig
 from seedbed.data.split import IGNORED, Batch
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order
@@ -96,6 +97,7 @@ def first_step(model: Decoder, facts: list[ParameterFact], config: Config, batch
         return loss.detach(), hidden.detach().flatten(0, 1)
 
     forward_backward(WARM_UP_TOKENS)  # kernels and memory are there when the clock runs
+    _warm_up(config.optim, ids.device)
     for parameter in model.parameters():
         assert parameter.grad is not None
         parameter.grad.zero_()
@@ -119,6 +121,17 @@ def first_step(model: Decoder, facts: list[ParameterFact], config: Config, batch
         pass_seconds=pass_seconds,
         update_seconds=update_seconds,
     )
+
+
+def _warm_up(optim: OptimConfig, device: torch.device) -> None:
+    """A step of a tiny model: the first one of a process loads what optimizers need, for seconds."""
+    model = Decoder(ModelConfig(vocab_size=8, d_model=8, n_layers=1, attention=AttentionConfig(n_heads=1)))
+    facts = parameter_facts(model)
+    apply_plan(model, make_plan(facts, InitConfig(law="normal")), 0)
+    model.to(device)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    build_optimizers(model, facts, optim).step()
 
 
 def _now(device: torch.device) -> float:

@@ -6,7 +6,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from seedbed.errors import InputError
@@ -84,10 +83,14 @@ class Cohort(_Strict):
 
         Raises InputError where the checkpoints have none.
         """
+        import numpy as np  # late: laws are known to the command line's help
+
         return float(np.interp(z, self.depth, self._component(role).rms.mean))
 
     def mean_rms(self, role: str) -> float:
         """The average of :meth:`rms` over all relative depths from 0 to 1."""
+        import numpy as np
+
         return float(np.trapezoid(self._component(role).rms.mean, self.depth))
 
     def to_json(self) -> str:
