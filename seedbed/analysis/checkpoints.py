@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import canonical, parameter_facts
-from seedbed.files.safetensors import Tensors, weight_files
+from seedbed.files.safetensors import Tensors, spellings, weight_files
 from seedbed.model import Decoder
 from seedbed.train.run import CONFIG, read_config
 from seedbed.train.setup import checkpoint_of
@@ -101,7 +101,7 @@ def _converted(model: nn.Module, folder: Path) -> dict[str, Tensor] | None:
 
 def _places(tensors: Tensors, facts: Iterable[ParameterFact], model: nn.Module) -> dict[str, str]:
     """The name in the files of every parameter. Names there may lack the prefix of the base model, or have it."""
-    prefix = getattr(model, "base_model_prefix", "") + "."
+    prefix = getattr(model, "base_model_prefix", "")
     known = {name: fact for fact in facts for name in (fact.name, *fact.tied)}
     ignored = [*_RECOMPUTED, *(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ())]
     buffers = {canonical(name) for name, _ in model.named_buffers()}
@@ -109,7 +109,7 @@ def _places(tensors: Tensors, facts: Iterable[ParameterFact], model: nn.Module) 
     unknown, misshapen = [], []
     for name in tensors:
         own = canonical(name)
-        candidates = (own, prefix + own, own.removeprefix(prefix))
+        candidates = spellings(own, prefix)
         fact = next((known[candidate] for candidate in candidates if candidate in known), None)
         if fact is None:
             if not buffers.intersection(candidates) and not any(re.search(pattern, name) for pattern in ignored):

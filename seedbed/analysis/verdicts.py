@@ -86,9 +86,7 @@ def growth(arm: Arm, config: Config) -> Iterator[Verdict]:
     if flow <= GROWTH:
         yield Verdict("good", f"{text}.", numbers)
         return
-    advice = (
-        f"raise the embedding’s std {number(flow / GROWTH, 2)} times, or lower those of attn.o and mlp.down as much"
-    )
+    advice = f"raise the embedding’s std {number(flow / GROWTH)} times, or lower those of attn.o and mlp.down as much"
     yield Verdict("warning", f"{text}, which is {percent(1 / flow)} of it at the end: {advice}.", numbers)
 
 
@@ -205,6 +203,11 @@ PRECISION = 0.05
 
 def precision(arm: Arm, config: Config) -> Iterator[Verdict]:
     """The bf16 forward pass against fp32; one rounding is off by up to 0.4 %."""
+    broken = [row.layer for row in arm.precision if not math.isfinite(row.error)]
+    if broken:
+        text = f"A bf16 forward pass is not finite from layer {broken[0]} on: train in fp32, or at a smaller scale."
+        yield Verdict("warning", text, {"layer": broken[0]})
+        return
     worst = max(arm.precision, key=lambda row: row.error)
     where = "the logits" if worst.layer == config.model.n_layers else f"the stream after layer {worst.layer}"
     numbers = {"error": worst.error, "layer": worst.layer}
@@ -295,8 +298,8 @@ def spread(low: float, high: float) -> str:
 def fraction(value: float) -> str:
     """A gamma as people write it: 5/6, 1, 0.71."""
     for below in range(1, 7):
-        if abs(value * below - round(value * below)) < 0.005 * below:
-            return f"{round(value * below)}/{below}" if below > 2 else f"{value:g}"
+        if abs(value * below - round(value * below)) < 0.002 * below:
+            return f"{round(value * below)}/{below}" if below > 2 else f"{round(value * below) / below:g}"
     return f"{value:.2f}"
 
 

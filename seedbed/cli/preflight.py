@@ -1,5 +1,6 @@
 """seedbed preflight CONFIG"""
 
+import re
 import shlex
 import sys
 from dataclasses import asdict, replace
@@ -77,7 +78,7 @@ def parse_init(text: str) -> "InitConfig":
     """``"gamma,gamma=0.5"`` -> InitConfig. Raises InputError with a suggestion."""
     from seedbed.config import Config
 
-    law, *options = text.split(",")
+    law, *options = re.split(r",(?![^{\[]*[}\]])", text)  # commas inside braces belong to an option
     if not all("=" in option for option in options):
         raise InputError(f"--init {text}: write LAW or LAW,option=value, for example gamma,gamma=0.5")
     try:

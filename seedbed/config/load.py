@@ -76,7 +76,7 @@ def _apply(tree: dict[str, Any], override: str) -> tuple[str, ...]:
             raise InputError(f"override '{override}': {'.'.join(keys[: depth + 1])} is a value, not a section")
     if keys in TAGS and node.get(keys[-1], TAGS[keys]) != value:
         if "mup" in (value, node.get(keys[-1])):
-            forget(tree)
+            forget(tree, usual=value == "mup")
         node.clear()
     node[keys[-1]] = value
     return keys

@@ -1,5 +1,6 @@
 """What a law decides outside its own section: how the model and the rates change with width."""
 
+from collections.abc import Iterable
 from typing import Any
 
 # Decided by init.law=mup, free under every other law.
@@ -18,13 +19,20 @@ def parametrization(law: str, options: dict[str, Any], d_model: int, head_dim: i
     return base_width / d_model, 8 / head_dim, base_width
 
 
-def forget(tree: dict[str, Any]) -> None:
-    """Drop the values of :data:`PATHS` from plain values, in place: those of the law before mean nothing to mup, nor
-    mup's to the next."""
-    for path in PATHS:
+def forget(tree: dict[str, Any], usual: bool = False) -> None:
+    """Drop the values of :data:`PATHS` from plain values, in place: those that mup decided mean nothing to the next
+    law. With ``usual`` only those that other laws have by default, which mean nothing to mup; it refuses the rest."""
+    head_dim = (_at(tree, ("model", "attention")) or {}).get("head_dim")
+    defaults = (1.0, head_dim and head_dim**-0.5, None)
+    for path, default in zip(PATHS, defaults, strict=True):
         *sections, key = path.split(".")
-        node: Any = tree
-        for section in sections:
-            node = node.get(section) if isinstance(node, dict) else None
-        if isinstance(node, dict):
-            node.pop(key, None)
+        section = _at(tree, sections)
+        if section is not None and (not usual or section.get(key) == default):
+            section.pop(key, None)
+
+
+def _at(tree: Any, path: Iterable[str]) -> dict[str, Any] | None:
+    """The section at ``path``, or None where there is none."""
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree if isinstance(tree, dict) else None

@@ -16,6 +16,12 @@ def holder(name: str) -> str:
     return name.removesuffix(".weight").rpartition(".")[0]
 
 
+def declared_blocks(owner: nn.Module) -> Mapping[str, int]:
+    """``{"q": rows, ...}`` where a module says how its matrix is divided; many keep something else under that name."""
+    blocks = getattr(owner, "blocks", None)
+    return blocks if isinstance(blocks, Mapping) and all(isinstance(rows, int) for rows in blocks.values()) else {}
+
+
 def divided(fact: ParameterFact, roles: Roles, owner: nn.Module, inner: int | None, told: bool) -> ParameterFact:
     """``fact`` with a block for each map in it: each expert of a stack, and of each the ``roles`` in order.
 
@@ -34,7 +40,7 @@ def divided(fact: ParameterFact, roles: Roles, owner: nn.Module, inner: int | No
         if not stacked:
             return fact
         roles = (roles,)
-    declared: Mapping[str, int] = {} if told else getattr(owner, "blocks", {})
+    declared = {} if told else declared_blocks(owner)
     names = list(declared) or [role.partition(".")[2] for role in roles]
     sizes = list(declared.values()) or _rows(roles, fact.d_out, inner)
     if sum(sizes) != fact.d_out or min(sizes) < 1:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor, nn
 
 from seedbed.errors import InputError
-from seedbed.facts.blocks import divided, holder, with_branches
+from seedbed.facts.blocks import declared_blocks, divided, holder, with_branches
 from seedbed.facts.fact import ROLES, VECTOR_ROLES, ParameterFact
 from seedbed.facts.geometry import CONVOLUTIONS, LOOKUPS, TRANSPOSED_CONVOLUTIONS, geometry, is_conv1d
 from seedbed.facts.layers import layers, placement
@@ -160,7 +160,7 @@ def _roles(name: str, parameter: nn.Parameter, modules: Mapping[str, nn.Module])
         if named == "pos" and not parameter.requires_grad:
             return "kept"  # a table of sines
         return named or ("embed" if isinstance(owner, nn.Embedding) else None)
-    if declared := getattr(owner, "blocks", None):
+    if declared := declared_blocks(owner):
         parent = path.rpartition(".")[0]
         told = [_map_role(f"{parent}.{block}".lstrip("."), modules) for block in declared]
         return tuple(role if isinstance(role, str) else "linear" for role in told)

@@ -34,6 +34,11 @@ def weight_files(folder: Path) -> list[Path]:
     raise InputError(f"{folder}: neither {WEIGHTS} nor {INDEX}; {told or 'give the folder of a whole checkpoint'}")
 
 
+def spellings(name: str, prefix: str) -> tuple[str, ...]:
+    """``name`` as checkpoints may have it: with or without the ``prefix`` of a Transformers base model."""
+    return name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")
+
+
 class Tensors(Mapping[str, "Tensor"]):
     """The tensors in ``files`` by name, each read when it is asked for and not kept.
 

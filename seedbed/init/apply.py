@@ -21,7 +21,7 @@ from seedbed.init.report import InitReport, ReceiptRow
 from seedbed.init.reuse import open_copies
 from seedbed.init.sharding import read_whole, write_whole
 from seedbed.init.spectral import orthogonal, shaped_spectrum
-from seedbed.laws import Distribution, Law
+from seedbed.laws import LAWS, Distribution, Law
 
 
 def tensor_seed(seed: int, name: str) -> int:
@@ -104,8 +104,12 @@ def initialize_(
 
     ``law`` may be a function of one's own. ``roles`` says what parameters are that no rule knows (parameter_facts);
     ``only`` names the parameters to draw, for example those that a state dict did not have: all others stay untouched.
-    Raises InputError, leaving the module untouched, on an unknown law or option and on parameters that no rule covers.
+    Raises InputError, leaving the module untouched, on an unknown law or option, on a seed that is no whole number from
+    0, and on parameters that no rule covers.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InputError(f"initialize_: seed is a whole number from 0, not {seed!r}")
+    law = next((name for name, known in LAWS.items() if known is law), law)
     try:
         title = law if isinstance(law, str) else getattr(law, "__name__", repr(law))
         options = law_options(law, options) if isinstance(law, str) else checked_options(law, title, options)

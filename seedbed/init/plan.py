@@ -90,6 +90,7 @@ def plan_law(
     facts = list(facts)
     wanted = None if only is None else _wanted(facts, only)
     joined = joints(facts) if title in JOINT else {}
+    _warn_unread(facts, options.get("by_role") or {})
     rows = []
     for fact in facts:
         for part in fact.parts():
@@ -122,6 +123,14 @@ def _checked(fact: ParameterFact, title: str, law: Law | str, options: dict[str,
             f"init: law '{title}' gives std {given.std:g} for {fact.name}, which fp32 cannot draw; change its options"
         )
     return given
+
+
+def _warn_unread(facts: list[ParameterFact], by_role: Iterable[str]) -> None:
+    """Tell of options that change nothing: those for roles that the model does not have."""
+    roles = {part.role for fact in facts for part in fact.parts()}
+    unread = [name for name in by_role if not any(name in (role, role.partition(".")[0]) for role in roles)]
+    if unread:
+        warnings.warn(f"init.by_role: the model has no {', '.join(unread)}", stacklevel=3)
 
 
 def _wanted(facts: list[ParameterFact], only: Iterable[str]) -> set[str]:

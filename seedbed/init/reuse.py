@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from seedbed.errors import InputError
 from seedbed.facts.table import canonical
 from seedbed.files.atomic import COMMIT, folder_damage, sha256
-from seedbed.files.safetensors import Tensors, weight_files
+from seedbed.files.safetensors import Tensors, spellings, weight_files
+from seedbed.files.steps import step_folders
 from seedbed.init.plan import Plan
 
 
@@ -43,11 +44,11 @@ def open_copies(plan: Plan, module: nn.Module) -> Copies:
     files = _files(Path(checkpoint).expanduser())
     tensors = Tensors(files)
     shapes = {canonical(name): tuple(parameter.shape) for name, parameter in module.named_parameters()}
-    prefix = f"{getattr(module, 'base_model_prefix', '')}."
+    prefix = getattr(module, "base_model_prefix", "")
     places, problems = {}, []
     for name, tied in copied.items():
-        spellings = [s for own in (name, *tied) for s in (own, prefix + own, own.removeprefix(prefix))]
-        place = next((spelling for spelling in spellings if spelling in tensors), None)
+        known = (spelling for own in (name, *tied) for spelling in spellings(own, prefix))
+        place = next((spelling for spelling in known if spelling in tensors), None)
         if place is None:
             problems.append(f"{name} is missing")
         elif tensors.shape(place) != shapes[name]:
@@ -66,8 +67,8 @@ def _files(path: Path) -> list[Path]:
     """The files of a run's newest checkpoint, of a checkpoint's folder (ours or a Transformers one), or a file."""
     if path.is_file() and path.suffix == ".safetensors":
         return [path]
-    steps = sorted(path.glob("checkpoints/step_*"), key=lambda step: int(step.name.removeprefix("step_")))
-    folder = steps[-1] if steps else path
+    steps = step_folders(path)
+    folder = steps[0] if steps else path
     if (steps or (folder / COMMIT).exists()) and (damage := folder_damage(folder)) is not None:
         raise InputError(f"{folder}: {damage}; name another checkpoint")
     return weight_files(folder)

@@ -1,9 +1,24 @@
 """Matrices with singular values that were chosen: orthogonal ones, and those of S2's spectral laws."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Decompositions sum in an order that depends on the number of threads, and a draw must not."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@_one_thread()
 def orthogonal(gaussian: Tensor) -> Tensor:
     """Orthonormal rows or columns, whichever are fewer, from a Gaussian matrix [m, ...], by QR with positive diagonal;
     trailing dimensions are taken as one, and the distribution is uniform over such matrices (Saxe et al. 2014)."""
@@ -14,6 +29,7 @@ def orthogonal(gaussian: Tensor) -> Tensor:
     return (q if tall is matrix else q.T).reshape(gaussian.shape).contiguous()
 
 
+@_one_thread()
 def shaped_spectrum(gaussian: Tensor, std: float, decay: float) -> Tensor:
     """``gaussian`` [m, ...] with singular value i of n multiplied by exp(-decay*i/n), i from 0, then scaled such that
     the Frobenius norm is sqrt(numel)*std (S2 section 3, "Mag.+spectrum"); trailing dimensions are taken as one.

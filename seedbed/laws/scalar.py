@@ -79,20 +79,20 @@ def orthogonal(fact: ParameterFact, *, gain: float = 1.0) -> Distribution:
 
 def small_init(fact: ParameterFact) -> Distribution:
     """N(0, 2/(5d)), d the model width, on every matrix (Nguyen & Salazar 2019; S3). It is Xavier's scale between d
-    and 4d; embeddings and head get it too (choice)."""
-    width = fact.d_out if fact.writes_residual else fact.d_in
+    and 4d; embeddings and head get it too, and for what reads a latent d is the latent's width (choices)."""
+    width = fact.d_out if fact.writes_residual or fact.role == "patch" else fact.d_in
     return Distribution("normal", math.sqrt(2 / (5 * width)))
 
 
 def deepnorm(fact: ParameterFact, *, post_norm: bool = False) -> Distribution:
-    """Xavier normal with gain beta = (8L)^(-1/4) on value, output and feed-forward matrices, 1 elsewhere (DeepNet,
-    Wang et al. 2022, decoder-only; S3). The model must be post-norm and multiply its stream by alpha = (2L)^(1/4);
-    ``post_norm`` says so of a module that does not say it itself."""
+    """Xavier normal with gain beta = (8L)^(-1/4) on value, output and feed-forward matrices, 1 elsewhere, embeddings
+    included (choice) (DeepNet, Wang et al. 2022; S3). The model must be post-norm, have one stack (an encoder-decoder
+    needs other gains), and multiply its stream by alpha = (2L)^(1/4): ``post_norm`` says that it does."""
     if fact.placement == "pre":
         raise InputError(
             "law 'deepnorm' is for post-norm models, and this one is pre-norm; use gpt2, which scales with depth too"
         )
-    if fact.placement is None and not post_norm and fact.layer is not None:
+    if not post_norm:
         raise InputError(
             "law 'deepnorm' is for post-norm models whose stream is multiplied by (2L)^(1/4), and nothing says that "
             "this one is; if it is, say so with post_norm=true"

@@ -30,6 +30,7 @@ from seedbed.config.load import to_yaml
 from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import canonical
 from seedbed.files.atomic import atomic_folder, clear_leftovers, folder_damage
+from seedbed.files.steps import step_folders
 from seedbed.train.run import CONFIG
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:
     Raises InputError on a whole checkpoint of a format that this release does not read: going back would lose it.
     """
     notes = []
-    for path in _checkpoints(run_dir):
+    for path in step_folders(run_dir):
         damage = folder_damage(path)
         if damage is None:
             _read_state(path)
@@ -130,7 +131,7 @@ def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:
 
 def standing(run_dir: str | Path) -> str:
     """What a stopped run can count on, for its last message."""
-    newest = next(iter(_checkpoints(run_dir)), None)
+    newest = next(iter(step_folders(run_dir)), None)
     return "it has no checkpoint yet" if newest is None else f"the last checkpoint is {newest}"
 
 
@@ -141,7 +142,7 @@ def prune(run_dir: str | Path, keep: int, newest: Path) -> list[Path]:
     damaged, neither count nor go.
     """
     clear_leftovers(newest.parent)
-    paths = _checkpoints(run_dir)
+    paths = step_folders(run_dir)
     old = paths[paths.index(newest) + keep :]
     for path in old:
         shutil.rmtree(path)
@@ -170,13 +171,6 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
             seen.add(id(tensor))
             weights[canonical(name)] = tensor.detach().contiguous()
     return weights
-
-
-def _checkpoints(run_dir: str | Path) -> list[Path]:
-    """Folders of checkpoints, newest first, whole or not."""
-    folders = (path for path in (Path(run_dir) / "checkpoints").glob("step_*") if path.is_dir())
-    found = [path for path in folders if re.fullmatch(r"step_\d{8,}", path.name)]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")), reverse=True)
 
 
 def _read_state(path: Path) -> dict[str, Any]:

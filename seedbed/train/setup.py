@@ -9,13 +9,14 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from seedbed.config import Config
+from seedbed.config import Config, ModelConfig
 from seedbed.data.loader import Loader
 from seedbed.data.store import Store
 from seedbed.errors import InputError
 from seedbed.facts.table import parameter_facts
 from seedbed.init import apply_plan, make_plan
-from seedbed.init.apply import ReceiptRow, drawn_parts
+from seedbed.init.apply import drawn_parts
+from seedbed.init.report import FORMAT_VERSION, ReceiptRow
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
 from seedbed.optim.schedule import validate
@@ -77,9 +78,20 @@ def initial_model(config: Config) -> tuple[Decoder, dict[str, Any]]:
     if config.train.init_from is not None:
         path = checkpoint_of(config.train.init_from)
         load_weights(model, path)
+        _check_multipliers(config.model, read_config(path).model, path)
         return model, loaded_receipt(model, path)
     plan = make_plan(parameter_facts(model), config.init)
     return model, apply_plan(model, plan, config.run.seed).dump()
+
+
+def _check_multipliers(model: ModelConfig, trained: ModelConfig, path: Path) -> None:
+    """Weights fit a model with other multipliers, µP's for example, but what they compute would be something else."""
+    if model.output_multiplier != trained.output_multiplier or model.attention.scale != trained.attention.scale:
+        raise InputError(
+            f"train.init_from={path}: was trained with model.output_multiplier={trained.output_multiplier} and "
+            f"model.attention.scale={trained.attention.scale}, here they are {model.output_multiplier} and "
+            f"{model.attention.scale}; set them, or init.law=mup with its base_width, as there"
+        )
 
 
 def loaded_receipt(model: Decoder, path: Path) -> dict[str, Any]:
@@ -88,7 +100,7 @@ def loaded_receipt(model: Decoder, path: Path) -> dict[str, Any]:
     for part, values in drawn_parts(model):
         std, mean = values.std(correction=0).item(), values.mean().item()
         rows.append(ReceiptRow(part.name, part.role, part.shape, "loaded", 0.0, std, mean))
-    return {"format_version": 1, "init_from": str(path), "rows": [asdict(row) for row in rows]}
+    return {"format_version": FORMAT_VERSION, "init_from": str(path), "rows": [asdict(row) for row in rows]}
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:

@@ -67,7 +67,10 @@ def test_another_law_over_a_saved_file_brings_its_own_multipliers(tmp_path):
         Config.load(str(path), ["init.base_width=128"])
     path.write_text(to_yaml(Config.load(None, WIDE)))
     assert decided(Config.load(str(path), MUP)) == (0.25, 0.25, 64)
-    # what was set by hand stays where mup has no part in the change
+    # what was set by hand is never dropped unsaid
+    path.write_text(to_yaml(Config.load(None, [*WIDE, "model.attention.scale=0.1"])))
+    with pytest.raises(InputError, match=r"model\.attention\.scale=0\.1: init\.law=mup makes it"):
+        Config.load(str(path), MUP)
     path.write_text(to_yaml(Config.load(None, [*WIDE, "model.output_multiplier=0.5"])))
     assert decided(Config.load(str(path), ["init.law=gpt2"])) == (0.5, 32**-0.5, None)
 

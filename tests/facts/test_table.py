@@ -136,3 +136,14 @@ def test_planning_a_large_model_on_meta_takes_less_than_a_second():
     start = time.perf_counter()
     make_plan(parameter_facts(model), config.init)
     assert time.perf_counter() - start < 1
+
+
+def test_an_attribute_blocks_of_another_meaning_is_passed_over():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.in_proj_weight = nn.Parameter(torch.zeros(12, 4))
+            self.blocks = nn.ModuleList([nn.Linear(4, 4)])
+
+    roles = [part.role for fact in parameter_facts(Odd()) for part in fact.parts()]
+    assert roles == ["attn.q", "attn.k", "attn.v", "linear", "bias"]

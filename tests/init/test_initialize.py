@@ -183,3 +183,27 @@ def test_every_parameter_that_no_rule_covers_is_named():
 def test_an_option_that_a_law_needs_is_asked_for():
     with pytest.raises(InputError, match="law 'reuse' needs option 'checkpoint'"):
         initialize_(nn.Linear(3, 3), "reuse")
+
+
+@pytest.mark.parametrize("name", ["magnitude+spectrum", "gamma"])
+def test_a_law_of_ours_is_the_same_by_name_and_as_a_function(name):
+    first, second = llama(), llama()
+    assert initialize_(first, name).plan.title == initialize_(second, LAWS[name]).plan.title
+    assert all(torch.equal(tensor, state(second)[key]) for key, tensor in state(first).items())
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "a", True])
+def test_a_seed_is_a_whole_number(seed):
+    model = nn.Linear(2, 2)
+    before = state(model)
+    with pytest.raises(InputError, match="seed is a whole number from 0"):
+        initialize_(model, seed=seed)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in state(model).items())
+
+
+def test_a_gamma_for_a_role_that_is_not_there_is_told():
+    with pytest.warns(UserWarning, match=r"init\.by_role: the model has no moe\.router, attn$"):
+        initialize_(nn.Linear(2, 2), by_role={"moe.router": 0.5, "attn": 1.0, "linear": 1.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        initialize_(llama(), by_role={"mlp": 0.75, "attn.q": 0.5})

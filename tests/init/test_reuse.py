@@ -14,7 +14,7 @@ from seedbed.cli import main
 from seedbed.config import Config
 from seedbed.errors import InputError
 from seedbed.init import InitReport, apply_plan
-from seedbed.laws import COPIED, Distribution
+from seedbed.laws import COPIED, LAWS, Distribution
 from seedbed.model import Decoder
 
 
@@ -105,6 +105,13 @@ def test_an_untied_head_of_another_vocabulary_is_refused(tmp_path):
     llama(tied=False, vocab=50).save_pretrained(tmp_path)  # pyright: ignore
     with pytest.raises(InputError, match=r"lm_head\.weight has shape \[50, 24\] instead of \[40, 24\]"):
         initialize_(llama(tied=False), "reuse", checkpoint=str(tmp_path))
+
+
+def test_reuse_as_a_function_copies_all_too(tmp_path):
+    saved, model = gpt2(), gpt2(seed=1)
+    saved.save_pretrained(tmp_path)
+    initialize_(model, LAWS["reuse"], checkpoint=str(tmp_path))
+    assert torch.equal(state(model)["transformer.ln_f.weight"], state(saved)["transformer.ln_f.weight"])
 
 
 @pytest.mark.parametrize(

@@ -151,3 +151,16 @@ def test_a_fused_conv1d_of_gpt2(tmp_path):
     assert whole.double().square().mean().sqrt().item() == pytest.approx(0.02, rel=1e-5)
     down = model.transformer.h[4].mlp.c_proj.weight.detach()
     assert down.double().square().mean().sqrt().item() == pytest.approx(0.08, rel=1e-5)
+
+
+@pytest.mark.parametrize("law", [Distribution("orthogonal", 0.05), Distribution("spectrum", 0.02, decay=3.0)])
+def test_bits_do_not_depend_on_the_number_of_threads(law):
+    drawn, threads = [], torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            drawn.append(draw((384, 256), law, 0, "w"))
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*drawn)

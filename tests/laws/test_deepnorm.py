@@ -62,7 +62,7 @@ def change_after_a_step(law: str, depth: int, alpha: float) -> float:
     changes = []
     for seed in range(3):
         model = PostNorm(depth, alpha)
-        initialize_(model, law, seed=seed)
+        initialize_(model, law, seed=seed, **({"post_norm": True} if law == "deepnorm" else {}))
         x = torch.randn(4, 16, WIDTH, generator=torch.Generator().manual_seed(seed))
         target = torch.randn(x.shape, generator=torch.Generator().manual_seed(100 + seed))
         before = model(x)
@@ -78,7 +78,7 @@ def change_after_a_step(law: str, depth: int, alpha: float) -> float:
 def test_gains_of_a_post_norm_stack():
     depth = 6
     model = PostNorm(depth, (2 * depth) ** 0.25)
-    report = initialize_(model, "deepnorm")
+    report = initialize_(model, "deepnorm", post_norm=True)
     beta = (8 * depth) ** -0.25
     rows = {row.name: row for row in report.rows}
     for name, gain, sides in (

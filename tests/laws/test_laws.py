@@ -91,6 +91,7 @@ def test_small_init_depends_on_the_model_width_alone():
     up = std("mlp.up", "small_init", d_in=512, d_out=2048)
     down = std("mlp.down", "small_init", d_in=2048, d_out=512, writes_residual=True)
     assert up == down == math.sqrt(2 / (5 * 512)) == pytest.approx(std("mlp.up", "xavier", d_in=512, d_out=2048))
+    assert std("patch", "small_init", d_in=768, d_out=512) == up
 
 
 def test_deepnorm_scales_values_outputs_and_feed_forward():
@@ -98,16 +99,16 @@ def test_deepnorm_scales_values_outputs_and_feed_forward():
     beta = (8 * 18) ** -0.25
     assert beta == pytest.approx(0.2887, abs=1e-4)
     for role, gain in (("attn.q", 1), ("attn.k", 1), ("attn.v", beta), ("attn.o", beta), ("mlp.up", beta)):
-        found = std(role, "deepnorm", n_layers=18, placement="post")
+        found = std(role, "deepnorm", {"post_norm": True}, n_layers=18)
         assert found == pytest.approx(gain * math.sqrt(2 / 4096)), role
 
 
 def test_deepnorm_is_refused_unless_the_model_is_post_norm():
     with pytest.raises(InputError, match="this one is pre-norm"):
         std("attn.q", "deepnorm", {"post_norm": True}, placement="pre")
-    with pytest.raises(InputError, match="post_norm=true"):
-        std("attn.q", "deepnorm")
-    assert std("attn.q", "deepnorm", {"post_norm": True}) == std("attn.q", "deepnorm", placement="post")
+    for placement in (None, "post"):  # a post-norm block need not multiply its stream
+        with pytest.raises(InputError, match="post_norm=true"):
+            std("attn.q", "deepnorm", placement=placement)
 
 
 def test_reuse_copies_all_but_the_token_embeddings():
