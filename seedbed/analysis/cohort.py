@@ -1,7 +1,6 @@
 """How are trained models scaled over depth? Measures the matrices of checkpoints and pools them to a cohort (S2)."""
 
 import math
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -90,8 +89,9 @@ def measure(path: str | Path, tell: Callable[[str], None]) -> Measured:
     return Measured(_member(checkpoint, left_out), curves)
 
 
-def pool(measured: Sequence[Measured], note: str) -> Cohort:
-    """Mean and spread over checkpoints of each component, at common relative depths.
+def pool(measured: Sequence[Measured], note: str, command: str) -> Cohort:
+    """Mean and spread over checkpoints of each component, at common relative depths; ``note`` and ``command`` say how
+    they came about.
 
     Curves are linear between a checkpoint's layers, and constant before the first and after the last layer that has
     the component (choice). Raises InputError when two checkpoints are the same weights, which would count them twice.
@@ -114,7 +114,7 @@ def pool(measured: Sequence[Measured], note: str) -> Cohort:
         reasons = "; ".join(line for one in measured for line in one.member.left_out[:1])
         raise InputError(f"no matrix of these checkpoints could be measured: {reasons}")
     return Cohort(
-        command=shlex.join(["seedbed", "analyze", "cohort", *(one.member.name for one in measured)]),
+        command=command,
         version=version("seedbed"),
         note=note,
         depth=GRID,

@@ -1,5 +1,7 @@
 """`seedbed analyze`: questions to checkpoints and runs; heavy imports wait inside the commands."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,6 +9,7 @@ import typer
 
 from seedbed.cli.options import Overwrite, require_new
 from seedbed.cli.output import Json, console, note, print_json, table
+from seedbed.errors import InputError
 
 if TYPE_CHECKING:
     from seedbed.laws.cohort import Cohort, Curve
@@ -34,11 +37,13 @@ def cohort(
     from seedbed.files.atomic import write_atomic
 
     require_new(out, overwrite, checkpoints)
+    if out.is_dir():
+        raise InputError(f"{out}: is a folder; name the file to write")
     measured = []
     for place, path in enumerate(checkpoints, 1):
         with spinner(f"{path} ({place} of {len(checkpoints)})") as say:
             measured.append(measure(path, say))
-    result = pool(measured, remark)
+    result = pool(measured, remark, shlex.join(["seedbed", *sys.argv[1:]]))
     write_atomic(out, result.to_json())
     for member in result.members:
         for line in member.left_out:
