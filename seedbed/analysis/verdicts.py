@@ -67,8 +67,11 @@ def branches(arm: Arm, config: Config) -> Iterator[Verdict]:
             numbers |= {"exponent": scaling.exponent, "balancing_gamma": scaling.balancing}
         if scaling is not None and abs(scaling.exponent) > EXPONENT:
             text += f" and {'grows' if scaling.exponent > 0 else 'shrinks'} with width as d^{scaling.exponent:.2g}"
-            law = " (init.law=balanced)" if arm.plan.law == "gamma" else ""
-            advice = f": γ {fraction(scaling.balancing)} in its {scaling.maps} maps would balance it{law}"
+            if "gamma" in arm.plan.options:
+                gamma = fraction(scaling.balancing)
+                advice = f": γ {gamma} in its {scaling.maps} maps would balance it (init.law=balanced)"
+            else:  # a std that does not follow the width
+                advice = ": choose the std anew at another width, or init.law=balanced, which keeps the share"
         elif scaling is not None:
             text += ", at every width alike"
         level = "warning" if small or large else "note" if advice else "good"
@@ -95,7 +98,9 @@ BUDGET = 2.0
 
 def budget(arm: Arm, config: Config) -> Iterator[Verdict]:
     """S1's algebra against the measurement, where they differ most."""
-    rows = [(row, row.measured / row.predicted) for row in arm.budget if row.predicted and row.measured]
+    # the rows of the stream take its input to have variance 1, as no embedding has: they would always differ
+    branch = [row for row in arm.budget if row.quantity not in ("per block", "after L blocks")]
+    rows = [(row, row.measured / row.predicted) for row in branch if row.predicted and row.measured]
     if not rows:
         return
     row, ratio = max(rows, key=lambda pair: abs(math.log(pair[1])))
@@ -105,18 +110,13 @@ def budget(arm: Arm, config: Config) -> Iterator[Verdict]:
         text = f"The variance budget is right within a factor of {factor:.2f}, in “{row.quantity}”."
         yield Verdict("good", text, numbers)
         return
-    reasons = {
-        "attention out": "it ignores that attention averages over tokens",
-        **dict.fromkeys(
-            ("per block", "after L blocks"),
-            f"it takes the embedded input to have variance 1, which is {number(arm.residual.embed_rms**2)}",
-        ),
-    }
+    averaging = row.quantity == "attention out"
+    reason = "it ignores that attention averages over tokens" if averaging else "its normal variables are not these"
     yield Verdict(
         "note",
         f"The variance budget predicts {number(row.predicted)} in “{row.quantity}”, and {number(row.measured)} is "
         f"measured, {number(factor, 2)} times {'more' if ratio > 1 else 'less'}: "
-        f"{reasons.get(row.quantity, 'its normal variables are not these')}; go by the measurement.",
+        f"{reason}; go by the measurement.",
         numbers,
     )
 
@@ -178,7 +178,7 @@ def gradients(arm: Arm, config: Config) -> Iterator[Verdict]:
             numbers,
         )
     else:
-        text = f"The gradients of the matrices in the layers are within a factor of {factor} in rms."
+        text = f"The gradients of the matrices in the layers are within a factor of {factor} in rms, below {RATIO:g}."
         yield Verdict("good", text, numbers)
 
 
@@ -234,10 +234,11 @@ def lost(arm: Arm, config: Config) -> Iterator[Verdict]:
     row = max(rows, key=lambda row: row.share)
     numbers = {"share": row.share, "role": row.role, "lr": config.optim.lr}
     what = f"of the first update of {row.role} at rate {config.optim.lr:g} would be lost in bf16 weights"
+    apart = "; embeddings apart, whose rows move only for tokens of the batch"
     if row.share <= LOST:
-        yield Verdict("good", f"At most {percent(row.share)} {what}.", numbers)
+        yield Verdict("good", f"At most {percent(row.share)} {what}{apart}.", numbers)
     else:
-        yield Verdict("note", f"{percent(row.share)} {what}: keep weights in fp32, as seedbed train does.", numbers)
+        yield Verdict("note", f"{percent(row.share)} {what}{apart}: keep weights in fp32, as a run does.", numbers)
 
 
 SINK = 1.5

@@ -70,6 +70,8 @@ def checked_options(function: Law, law: str, options: dict[str, Any]) -> dict[st
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             hint = suggest(name, list(options_model(function).model_fields))
+            if name in inspect.signature(function).parameters:
+                hint = "options are keyword-only: def law(fact, *, option)"
             problem = f"law '{law}' has no option '{name}'; {hint}"
         elif first["type"] == "missing":
             problem = f"law '{law}' needs option '{name}'"

@@ -29,7 +29,7 @@ MAPS: tuple[tuple[str, Roles], ...] = (
     (_ATTN + r"(v|v_proj|value|value_proj|wv|v_lin|to_v)$", "attn.v"),
     (r"(^|\.)crossattention\.c_attn$", ("attn.k", "attn.v")),
     (_ATTN + r"(c_attn|qkv|qkv_proj|Wqkv)$", QKV),
-    (r"(^|\.)to_qkv$", QKV),
+    (r"(^|\.)(to_)?qkv$", QKV),
     (r"(^|\.)to_kv$", ("attn.k", "attn.v")),
     (_ATTN + r"(query_key_value|in_proj_qkvz?)$", "attn.qkv"),  # heads in turn: q, k and v of one, then of the next
     (_ATTN + r"(q_a_proj|wq_a)$", "attn.q_down"),

@@ -56,7 +56,7 @@ def parameter_facts(module: nn.Module, roles: Mapping[str, str] | None = None) -
     if uncovered:
         raise InputError(
             f"{type(module).__name__}: no rule covers {', '.join(uncovered)}; say what each is with "
-            f"roles={{'{uncovered[0]}': ROLE}}, a pattern and one of: {', '.join(ROLES)}"
+            f"roles={{'{uncovered[0]}': ROLE}}, a regular expression and one of: {', '.join(ROLES)}"
         )
     inner = {_branch(each.fact): each.fact.d_in for each in found if each.fact.role in WRITES_RESIDUAL}
     return with_branches(
@@ -130,7 +130,7 @@ def _check_roles(roles: Mapping[str, str]) -> None:
             re.compile(pattern)
         except re.error as error:
             raise InputError(
-                f"roles: '{pattern}' is no regular expression ({error}); escape it with re.escape"
+                f"roles: '{pattern}' is no regular expression ({error}); write '.*' for anything, '\\.' for a dot"
             ) from None
         if role not in ROLES:
             raise InputError(f"roles: unknown role '{role}'; known: {', '.join(ROLES)}")

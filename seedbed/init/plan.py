@@ -116,6 +116,8 @@ def _checked(fact: ParameterFact, title: str, law: Law | str, options: dict[str,
         ) from None
     except InputError as error:
         raise InputError(f"init: {fact.name}: {error}") from None
+    except ValueError as error:
+        raise InputError(f"init: law '{title}' fails on {fact.name}: {error}") from None
     if not isinstance(given, Distribution):
         raise InputError(f"init: law '{title}' gives {given!r} for {fact.name}; a law returns a Distribution")
     if given.is_drawn and not SMALLEST_STD <= given.std <= LARGEST_STD:

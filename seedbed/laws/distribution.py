@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,10 @@ class Distribution:
     value: float = 0.0
     decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.kind not in (kinds := get_args(type(self).__annotations__["kind"])):
+            raise ValueError(f"'{self.kind}' is no kind of distribution; known: {', '.join(kinds)}")
+
     @property
     def is_drawn(self) -> bool:
         return self.kind in ("normal", "uniform", "orthogonal", "spectrum")
@@ -33,7 +37,8 @@ class Distribution:
             case "orthogonal":
                 return f"orthogonal, rms {self.std:.4g}"
             case "spectrum":
-                return f"N·exp(-{self.decay:.3g}·i/n), rms {self.std:.4g}"
+                shaped = f"·exp(-{self.decay:.3g}·i/n)" if self.decay else ""
+                return f"N{shaped}, rms {self.std:.4g}"
             case "normal":
                 return f"N(0, {self.std:.4g}²)"
             case _:

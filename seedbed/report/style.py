@@ -81,7 +81,7 @@ def log_scale(axes: Axes, which: Literal["x", "y"], labels: int = 12) -> None:
     axis = axes.xaxis if which == "x" else axes.yaxis
     axes.set(**{f"{which}scale": "log"})
     low, high = axis.get_view_interval()
-    decades = math.log10(high / low)
+    decades = math.log10(high / low) if 0 < low < high else 0  # no mark, or one
     if decades < 1:
         locator = MaxNLocator(4, steps=[1, 2, 5, 10])
     else:

@@ -91,6 +91,13 @@ def test_a_branch_of_copied_weights_has_no_exponent():
     assert "width" not in said(about, "MLP branch")[1]
 
 
+def test_a_std_that_does_not_follow_the_width_is_not_told_a_gamma():
+    about = arm("gpt2", scaling={"attention": Scaling(2, 1.0, 0.5), "mlp": Scaling(3, 1.5, 0.5)})
+    found, text = said(about, "MLP branch")
+    assert found == "note"
+    assert "grows with width as d^1.5: choose the std anew at another width, or init.law=balanced" in text
+
+
 @pytest.mark.parametrize(("flow", "level"), [(9.9, "good"), (10.1, "warning")])
 def test_growth(flow, level):
     found, text = said(arm(residual=residual([1e-7] * 7, flow=flow)), "the stream moves")
@@ -105,7 +112,13 @@ def test_growth(flow, level):
         ("down", 0.1, 0.199, "good", "within a factor of 1.99, in “down”"),
         ("down", 0.1, 0.201, "note", "2.0 times more: its normal variables are not these"),
         ("attention out", 0.201, 0.1, "note", "2.0 times less: it ignores that attention averages"),
-        ("per block", 0.001, 0.1, "note", "variance 1, which is 0.000400; go by the measurement"),
+        (
+            "per block",
+            0.001,
+            0.1,
+            "good",
+            "1.02, in “q”",
+        ),  # of the stream: S1's algebra takes an embedding of variance 1
     ],
 )
 def test_budget(quantity, predicted, measured, level, part):

@@ -207,3 +207,19 @@ def test_a_gamma_for_a_role_that_is_not_there_is_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         initialize_(llama(), by_role={"mlp": 0.75, "attn.q": 0.5})
+
+
+def test_what_a_law_does_wrong_is_told_before_anything_is_drawn():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    before = state(model)
+
+    def second_fails(fact, scale=1.0):
+        return Distribution("normal" if fact.name.startswith("0") else "gaussian", scale)  # pyright: ignore
+
+    with pytest.raises(InputError, match=r"law 'second_fails' fails on 1\.weight: 'gaussian' is no kind"):
+        initialize_(model, second_fails)
+    with pytest.raises(
+        InputError, match=r"has no option 'scale'; options are keyword-only: def law\(fact, \*, option\)"
+    ):
+        initialize_(model, second_fails, scale=0.5)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in state(model).items())

@@ -126,3 +126,8 @@ def test_norms_and_biases_are_the_same_under_every_other_law(law):
         given = distribution(fact(role), law, {})
         assert (given.kind, given.value) == ("constant", value), role
     assert distribution(fact("kept"), law, {}).kind == "kept"
+
+
+def test_a_kind_of_distribution_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="'gaussian' is no kind of distribution; known: normal, uniform"):
+        Distribution("gaussian", 0.1)  # pyright: ignore[reportArgumentType]
