@@ -16,7 +16,7 @@ from seedbed.config.options import checked_options, law_options
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import canonical, parameter_facts, part_of
-from seedbed.init.plan import Plan, PlanRow, plan_law
+from seedbed.init.plan import Joint, Plan, PlanRow, plan_law, undrawable
 from seedbed.init.report import InitReport, ReceiptRow
 from seedbed.init.reuse import open_copies
 from seedbed.init.sharding import read_whole, write_whole
@@ -65,6 +65,7 @@ def apply_plan(module: nn.Module, plan: Plan, seed: int) -> InitReport:
     """
     parameters = {canonical(name): parameter for name, parameter in module.named_parameters()}
     _check_cover(parameters, plan.rows)
+    _check_rows(parameters, plan.rows)
     _check_kept(parameters, plan.rows)
     copies = open_copies(plan, module)
     receipt: list[ReceiptRow] = []
@@ -107,6 +108,10 @@ def initialize_(
     Raises InputError, leaving the module untouched, on an unknown law or option, on a seed that is no whole number from
     0, and on parameters that no rule covers.
     """
+    if not isinstance(module, nn.Module) or not (isinstance(law, str) or callable(law)):
+        raise InputError(f"initialize_: takes a module and a law, not {type(module).__name__} and {law!r}")
+    if isinstance(only, str):
+        raise InputError(f"initialize_: only is a list of names; write only=[{only!r}]")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise InputError(f"initialize_: seed is a whole number from 0, not {seed!r}")
     law = next((name for name, known in LAWS.items() if known is law), law)
@@ -155,6 +160,31 @@ def _check_cover(parameters: dict[str, nn.Parameter], rows: Iterable[PlanRow]) -
             f"init: {len(meta)} parameters ({meta[0]}, ...) lie on the meta device; call seedbed.materialize_(module), "
             "which also computes the buffers, before"
         )
+
+
+def _check_rows(parameters: dict[str, nn.Parameter], rows: Iterable[PlanRow]) -> None:
+    """Every row must be a matrix of its parameter and a draw that it can hold: a plan may come from a file."""
+    for row in rows:
+        parameter, law, problem = parameters[row.parameter], row.distribution, undrawable(row.distribution)
+        try:
+            fits = part_of(torch.empty(parameter.shape, device="meta"), row).shape == row.shape
+        except (IndexError, RuntimeError):
+            fits = False
+        if not fits or (row.zero_row is not None and not 0 <= row.zero_row < row.shape[0]):
+            problem = f"rows of shape {list(row.shape)} that {row.parameter} of shape {list(parameter.shape)} lacks,"
+        elif row.joint and (row.joint.rows[1] > row.joint.shape[0] or _rows_of(row.joint) != row.shape):
+            problem = f"rows {list(row.joint.rows)} of a joint draw of shape {list(row.joint.shape)},"
+        held = torch.finfo(parameter.dtype)
+        # below, a draw has a few values or none, above it has infinite ones
+        if law.is_drawn and not held.smallest_normal / 64 <= law.std <= held.max / 8:
+            problem = f"std {law.std:g}, which {parameter.dtype} cannot hold,"
+        if problem:
+            raise InputError(f"init: the plan gives {problem} to {row.name}; nothing was drawn")
+
+
+def _rows_of(joint: Joint) -> tuple[int, ...]:
+    """The shape of the rows of a joint draw that belong to one matrix."""
+    return (joint.rows[1] - joint.rows[0], *joint.shape[1:])
 
 
 def _check_kept(parameters: dict[str, nn.Parameter], rows: Iterable[PlanRow]) -> None:

@@ -116,15 +116,22 @@ def _checked(fact: ParameterFact, title: str, law: Law | str, options: dict[str,
         ) from None
     except InputError as error:
         raise InputError(f"init: {fact.name}: {error}") from None
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InputError(f"init: law '{title}' fails on {fact.name}: {error}") from None
     if not isinstance(given, Distribution):
         raise InputError(f"init: law '{title}' gives {given!r} for {fact.name}; a law returns a Distribution")
-    if given.is_drawn and not SMALLEST_STD <= given.std <= LARGEST_STD:
-        raise InputError(
-            f"init: law '{title}' gives std {given.std:g} for {fact.name}, which fp32 cannot draw; change its options"
-        )
+    if problem := undrawable(given):
+        raise InputError(f"init: law '{title}' gives {problem} for {fact.name}; change its options")
     return given
+
+
+def undrawable(given: Distribution) -> str | None:
+    """What numbers of a distribution make no draw, or None."""
+    if given.is_drawn and not SMALLEST_STD <= given.std <= LARGEST_STD:
+        return f"std {given.std:g}, which fp32 cannot draw,"
+    if not (math.isfinite(given.value) and abs(given.decay) < 100):  # exp(-100) is 0 in fp32
+        return f"value {given.value:g} and decay {given.decay:g}, which make no numbers,"
+    return None
 
 
 def _warn_unread(facts: list[ParameterFact], by_role: Iterable[str]) -> None:

@@ -59,8 +59,8 @@ class InitReport:
             if told["format_version"] not in (1, FORMAT_VERSION):  # 1 has fewer fields, all of which have defaults
                 raise InputError(f"{path}: receipt format {told['format_version']}, this release reads 1 and 2")
             return TypeAdapter(cls).validate_python({key: told[key] for key in ("seed", "plan", "rows")})
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such receipt") from None
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}; name the receipt.json of a run") from None
         except (KeyError, TypeError, ValueError):
             raise InputError(f"{path}: not the receipt of a draw; a run from other weights has none") from None
 

@@ -1,5 +1,7 @@
 """Weights that are copied from a checkpoint instead of drawn: safetensors, read tensor by tensor."""
 
+import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,12 +57,40 @@ def open_copies(plan: Plan, module: nn.Module) -> Copies:
             problems.append(f"{name} has shape {list(tensors.shape(place))} instead of {list(shapes[name])}")
         else:
             places[name] = place
+    if not places:
+        raise InputError(
+            f"{checkpoint}: none of its {len(tensors)} tensors has a name of the model's; where a library renames them "
+            "on loading, load them there, and draw the embeddings alone with only=[...]"
+        )
     if problems:
         raise InputError(f"{checkpoint}: {'; '.join(problems)}; the checkpoint must be of the same architecture")
+    _check_left_over(checkpoint, tensors, places, module, prefix)
+    broken = [name for name, place in places.items() if not _is_finite(tensors[place])]
+    if broken:
+        raise InputError(f"{checkpoint}: {', '.join(broken)} holds NaN, infinity or whole numbers; nothing was copied")
     sources = {file.name: sha256(file) for file in files}
     if plan.sources and plan.sources != sources:
         raise InputError(f"{checkpoint}: holds other weights than those that were copied before (SHA-256 differs)")
     return Copies(tensors, places, sources)
+
+
+def _check_left_over(checkpoint: str, tensors: Tensors, places: dict[str, str], module: nn.Module, prefix: str) -> None:
+    """What the model has no place for: in a layer it means another architecture, outside (a head) it is told."""
+    own = [canonical(name) for name, _ in (*module.named_parameters(remove_duplicate=False), *module.named_buffers())]
+    known = {spelling for name in own for spelling in spellings(name, prefix)} | set(places.values())
+    left_over = [name for name in tensors if canonical(name) not in known]
+    in_layers = [name for name in left_over if re.search(r"\.\d+\.", name) and not name.endswith("inv_freq")]
+    if in_layers:
+        raise InputError(
+            f"{checkpoint}: the model has no place for {in_layers[0]} and {len(in_layers) - 1} more of its layers; "
+            "the checkpoint must be of the same architecture"
+        )
+    if left_over:
+        warnings.warn(f"{checkpoint}: not used, the model has no place for it: {', '.join(left_over)}", stacklevel=4)
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and bool(tensor.isfinite().all())
 
 
 def _files(path: Path) -> list[Path]:

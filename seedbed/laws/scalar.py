@@ -92,11 +92,13 @@ def deepnorm(fact: ParameterFact, *, post_norm: bool = False) -> Distribution:
         raise InputError(
             "law 'deepnorm' is for post-norm models, and this one is pre-norm; use gpt2, which scales with depth too"
         )
-    if not post_norm:
+    if not post_norm and fact.layer is not None:
         raise InputError(
             "law 'deepnorm' is for post-norm models whose stream is multiplied by (2L)^(1/4), and nothing says that "
             "this one is; if it is, say so with post_norm=true"
         )
+    if fact.role == "attn.qkv":
+        raise InputError("law 'deepnorm' gives values another gain than queries, and here they are interleaved")
     scaled = fact.role in ("attn.v", "attn.o") or fact.role.startswith("mlp.")
     gain = (8 * layers_of(fact)) ** -0.25 if scaled else 1.0
     return xavier(fact, gain=gain, shape="normal")
@@ -105,10 +107,11 @@ def deepnorm(fact: ParameterFact, *, post_norm: bool = False) -> Distribution:
 def mup(fact: ParameterFact, *, base_width: PositiveInt = 256, std: float = 0.02) -> Distribution:
     """Maximal update parametrization (Yang et al. 2022; S3). Hidden matrices, attention's gate among them, get
     N(0, std^2*base_width/d_in): ``std`` where d_in is the base width, less in the wider down projection. Embeddings,
-    whose table a tied head reads too, get N(0, std^2) at every width; head and queries 0. A router, whose experts do
+    whose table a tied head reads too, get N(0, std^2) at every width; head and queries 0, but for queries that are
+    interleaved with keys and values in one matrix (choice). A router, whose experts do
     not grow in number with the width, gets N(0, (std*base_width/d_in)^2), as a head with its output multiplier would
     (choice). Learning rates and multipliers follow in the configuration."""
-    if fact.role in ("head", "attn.q"):
+    if fact.role in ("head", "attn.q", "attn.q_up"):
         return ZERO
     if fact.role in EMBEDDING_ROLES:
         return Distribution("normal", std)

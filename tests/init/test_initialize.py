@@ -223,3 +223,39 @@ def test_what_a_law_does_wrong_is_told_before_anything_is_drawn():
     ):
         initialize_(model, second_fails, scale=0.5)
     assert all(torch.equal(tensor, before[name]) for name, tensor in state(model).items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("foo",), "takes a module and a law, not str"),
+        ((nn.Linear(2, 2), None), "takes a module and a law"),
+        ((nn.Linear(2, 2), "gamma", 0, None, "weight"), r"only is a list of names; write only=\['weight'\]"),
+    ],
+)
+def test_arguments_of_other_types_are_refused_in_one_line(arguments, message):
+    with pytest.raises(InputError, match=message):
+        initialize_(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gamma"), [(torch.float16, 2.5), (torch.float16, -2.0), (torch.bfloat16, 2.5), (torch.float32, 2.5)]
+)
+def test_a_scale_that_the_parameters_type_cannot_hold_is_refused(dtype, gamma):
+    model = nn.Linear(4096, 8).to(dtype)
+    before = state(model)
+    if dtype == torch.float16:
+        with pytest.raises(InputError, match="which torch.float16 cannot hold, to weight; nothing was drawn"):
+            initialize_(model, gamma=gamma)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in state(model).items())
+    else:
+        initialize_(model, gamma=gamma)
+        assert 0 < model.weight.std() < 1e-8
+
+
+@pytest.mark.parametrize(
+    "given", [Distribution("constant", value=float("nan")), Distribution("spectrum", 0.1, decay=-1e5)]
+)
+def test_a_law_that_gives_no_numbers_is_refused(given):
+    with pytest.raises(InputError, match="which make no numbers, for weight"):
+        initialize_(nn.Linear(3, 3), lambda fact: given)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,13 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from seedbed.config import Config
-from seedbed.init import InitReport, apply_plan, initialize_
+from seedbed.config import Config, InitConfig
+from seedbed.errors import InputError
+from seedbed.facts.table import parameter_facts
+from seedbed.init import InitReport, apply_plan, initialize_, make_plan
 from seedbed.init.apply import draw
-from seedbed.laws import LAWS
+from seedbed.init.plan import Joint
+from seedbed.laws import LAWS, Distribution
 from seedbed.model import Decoder
 
 OPTIONS = {"deepnorm": {"post_norm": True}, "reuse": {"checkpoint": "model.safetensors"}}
@@ -122,3 +126,26 @@ def test_the_print_tells_of_joint_draws_ties_padding_and_what_was_kept():
     kept = next(line for line in str(report).splitlines() if line.startswith("layers.*.mlp.up.weight"))
     largest = max(row.std for row in report.rows if row.name.endswith("mlp.up.weight"))
     assert kept.split() == ["layers.*.mlp.up.weight", "2", "mlp.up", "48×32", "kept", f"{largest:.4g}"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": (5, 69)}, "lacks"),
+        ({"expert": 5}, "lacks"),
+        ({"zero_row": 999}, "lacks"),
+        ({"zero_row": -1}, "lacks"),
+        ({"shape": (16, 64)}, "lacks"),
+        ({"distribution": Distribution("normal", float("nan"))}, "std nan"),
+        ({"distribution": Distribution("normal", 0.0)}, "std 0"),
+        ({"joint": Joint("qkv", (96, 32), (0, 3))}, "joint draw"),
+        ({"joint": Joint("qkv", (96, 32), (80, 112))}, "joint draw"),
+    ],
+)
+def test_a_plan_edited_by_hand_is_refused_before_anything_is_drawn(change, message):
+    model = Decoder(Config.load(None, ["model.vocab_size=40", "model.d_model=32", "model.n_layers=1"]).model)
+    plan = make_plan(parameter_facts(model), InitConfig(law="gamma"))
+    rows = [replace(row, **change) if row.role == "attn.q" else row for row in plan.rows]
+    with pytest.raises(InputError, match=message):
+        apply_plan(model, replace(plan, rows=tuple(rows)), 0)
+    assert all(torch.isnan(parameter).all() for parameter in model.parameters())

@@ -114,6 +114,36 @@ def test_reuse_as_a_function_copies_all_too(tmp_path):
     assert torch.equal(state(model)["transformer.ln_f.weight"], state(saved)["transformer.ln_f.weight"])
 
 
+def test_layers_that_are_left_over_are_another_architecture(tmp_path):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model, before = gpt2(), state(gpt2())
+    GPT2LMHeadModel(GPT2Config(vocab_size=40, n_embd=24, n_layer=3, n_head=3, n_positions=16)).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"the model has no place for transformer\.h\.2\..* of its layers"):
+        initialize_(model, "reuse", checkpoint=str(tmp_path))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in state(model).items())
+
+
+def test_a_head_that_is_left_over_is_told(tmp_path):
+    from transformers import LlamaModel
+
+    saved = llama(tied=False)
+    saved.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match="not used, the model has no place for it: lm_head.weight"):
+        initialize_(LlamaModel(saved.config), "reuse", checkpoint=str(tmp_path))
+
+
+@pytest.mark.parametrize("spoil", [lambda x: x.fill_(torch.nan), lambda x: x.int()])
+def test_what_is_not_finite_or_no_fraction_is_not_copied(spoil, tmp_path):
+    model, saved = gpt2(), state(gpt2(seed=3))
+    before = state(model)
+    name = "transformer.h.1.mlp.c_fc.weight"
+    save_file({**saved, name: spoil(saved[name])}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=f"{name} holds NaN, infinity or whole numbers"):
+        initialize_(model, "reuse", checkpoint=str(tmp_path))
+    assert all(torch.equal(tensor, before[key]) for key, tensor in state(model).items())
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

@@ -131,3 +131,19 @@ def test_norms_and_biases_are_the_same_under_every_other_law(law):
 def test_a_kind_of_distribution_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="'gaussian' is no kind of distribution; known: normal, uniform"):
         Distribution("gaussian", 0.1)  # pyright: ignore[reportArgumentType]
+
+
+def test_queries_that_are_made_by_two_matrices_start_at_zero_under_mup():
+    assert distribution(fact("attn.q_up"), "mup", {}).kind == "constant"
+    assert std("attn.q_down", "mup", d_in=64) == std("attn.qkv", "mup", d_in=64) == 0.02 * 2
+
+
+def test_deepnorm_refuses_values_that_are_interleaved_with_queries():
+    with pytest.raises(InputError, match="interleaved"):
+        std("attn.qkv", "deepnorm", {"post_norm": True})
+
+
+def test_a_pre_norm_decoder_is_told_the_reason_and_not_another():
+    """The embedding, which comes first, stands in no block and knows of no placement."""
+    outside = ParameterFact("embed", "embed", (64, 32), 32, 64, n_layers=2)
+    assert distribution(outside, "deepnorm", {}).kind == "normal"
