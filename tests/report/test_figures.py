@@ -8,7 +8,6 @@ import pytest
 
 from seedbed.measure.spectra import MatrixStats
 from seedbed.report.figures import (
-    _log_ticks,
     components_figure,
     depth_figure,
     loss_figure,
@@ -17,7 +16,7 @@ from seedbed.report.figures import (
     speed_figure,
     thinned,
 )
-from seedbed.report.style import figure_svg, panels, style
+from seedbed.report.style import figure_svg, log_scale, panels, style
 
 
 def test_curves_show_the_rows(metrics):
@@ -95,7 +94,7 @@ def test_logarithmic_axes_have_labels_however_short(spread):
     with style():
         figure, (axes,) = panels(1, 1, 3, 2)
         axes.plot([0.013, 0.013 * spread], [0, 1])
-        _log_ticks(axes)
+        log_scale(axes, "x")
         shown = [place for place in axes.xaxis.get_majorticklocs() if within(axes.xaxis, place)]
         assert 2 <= len(shown) <= 8
         assert overlapping(figure) == []
