@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seedbed.analysis.scaling import at_width, family_of
 from seedbed.config import Config, InitConfig
 from seedbed.config.load import from_tree, with_init
 from seedbed.config.parametrization import forget
@@ -29,8 +30,7 @@ from seedbed.report.preflight_rows import ChangeRow, CoordCheck
 from seedbed.train.objective import chunked_cross_entropy
 
 WIDTHS = (64, 128, 256, 512)
-# (choice) slopes do not depend on the depth, the time does: the check of a usual vocabulary takes less than a minute
-MAX_LAYERS, SEQUENCES, LENGTH, SEEDS = 2, 4, 32, 2
+SEQUENCES, LENGTH, SEEDS = 4, 32, 2  # (choice) the check of a usual vocabulary takes less than a minute
 BRANCHES = (".attn", ".mlp")
 
 
@@ -42,23 +42,20 @@ def coord_check(
     seeds: int = SEEDS,
     split: Split | None = None,
 ) -> CoordCheck:
-    """Train ``config``, drawn by ``init`` (its own without), for ``steps`` steps at each width (:func:`at_width`).
+    """Train ``config``, drawn by ``init`` (its own without), for ``steps`` steps at each width (:func:`variant`).
 
     All steps are made on one batch, the first windows of ``split`` cut to ``LENGTH`` tokens or random ids without one,
     by the configured optimizer at its peak rate, in fp32 on the CPU, without clipping or weight decay. Raises
     InputError without a vocabulary and for widths that are not multiples of the smallest or fewer than two; GuardStop
     where a change is not finite, and where nothing changes.
     """
-    widths = sorted(set(widths))
-    if len(widths) < 2 or widths[0] < 1 or any(width % widths[0] for width in widths):
-        told = ", ".join(map(str, widths))
-        raise InputError(f"widths: give at least two, all of them multiples of the smallest, not {told}")
+    widths = family_of(widths)
     vocab = config.model.vocab_size
     if vocab is None:
         raise InputError("model.vocab_size is not set; set it, or data.store, which has one")
     config = config if init is None else with_init(config, init)
     batch = _batch(split, vocab)
-    variants = [at_width(config, width, widths[0]) for width in widths]
+    variants = [variant(config, width, widths[0]) for width in widths]
     runs = [[_trained(variant, seed, batch, steps) for seed in range(seeds)] for variant in variants]
     rows = [
         _row(name, step, widths, np.array([[run[step - 1][name] for run in of_width] for of_width in runs]))
@@ -79,31 +76,12 @@ def coord_check(
     )
 
 
-def at_width(config: Config, width: int, smallest: int) -> Config:
-    """``config`` at another width, with at most ``MAX_LAYERS`` layers, and the multipliers that go with both.
-
-    The proportions of heads and d_ff to d_model are rounded at the smallest width, and exactly kept from there. Heads
-    are as wide as in ``config``, or as narrow as it takes to have one key/value head at the smallest width.
-    """
-    model, attention = config.model, config.model.attention
-    assert attention.n_kv_heads and attention.head_dim and model.ffn.d_ff
-    group = attention.n_heads // attention.n_kv_heads
-    share = attention.head_dim * attention.n_kv_heads * smallest / model.d_model  # of all key heads
-    head_dim = min(attention.head_dim, max(2, int(share) // 2 * 2))
-    n_kv_heads, d_ff = max(1, round(share / head_dim)), max(1, round(model.ffn.d_ff * smallest / model.d_model))
-    growth = width // smallest
+def variant(config: Config, width: int, smallest: int) -> Config:
+    """``config`` with its model :func:`at_width`, and the multipliers and rates that go with that under ``mup``."""
     tree = config.dump()
+    tree["model"] = at_width(config.model, width, smallest).model_dump(mode="json")
     if config.init.law == "mup":
         forget(tree)
-    tree["model"] |= {"d_model": width, "n_layers": min(MAX_LAYERS, model.n_layers)}
-    tree["model"]["attention"] |= {
-        "n_heads": group * n_kv_heads * growth,
-        "n_kv_heads": n_kv_heads * growth,
-        "head_dim": head_dim,
-    }
-    if head_dim != attention.head_dim:
-        tree["model"]["attention"]["scale"] = None
-    tree["model"]["ffn"]["d_ff"] = d_ff * growth
     return from_tree(tree, "coordinate check")
 
 

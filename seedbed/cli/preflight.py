@@ -108,7 +108,7 @@ def measure(
     from seedbed.analysis.resources import measuring_bytes, memory_parts, resources
     from seedbed.analysis.run import store_summary, versions
     from seedbed.analysis.verdicts import verdicts
-    from seedbed.analysis.widths import width_slopes
+    from seedbed.analysis.widths import over_widths
     from seedbed.report.preflight import PreflightReport
     from seedbed.train.setup import resolve
 
@@ -122,9 +122,9 @@ def measure(
     for one in configs:
         one, _ = resolve(one)
         # first what may refuse the widths
-        slopes = width_slopes(one.model, one.init, widths) if widths else []
+        slopes, gammas = over_widths(one.model, one.init, widths, batch) if widths else ([], [])
         coordinates = check(one, widths=widths or WIDTHS, split=train) if coord_check else None
-        arms.append(replace(measure_arm(one, batch), slopes=slopes, coordinates=coordinates))
+        arms.append(replace(measure_arm(one, batch), slopes=slopes, gammas=gammas, coordinates=coordinates))
         note(f"preflight: measured {arms[-1].title}")
     return PreflightReport(
         config=config.dump(),
@@ -154,6 +154,7 @@ def report_json(report: "PreflightReport") -> dict[str, Any]:
                 "gradients": [asdict(row) for row in arm.first.gradients],
                 "lost_updates": [asdict(row) for row in arm.first.lost],
                 "widths": [asdict(row) for row in arm.slopes],
+                "gammas": [asdict(row) for row in arm.gammas],
                 "coordinates": arm.coordinates and {**asdict(arm.coordinates), "flat": arm.coordinates.flat},
             }
             for arm, found in zip(report.arms, report.verdicts, strict=True)

@@ -32,16 +32,12 @@ def balanced(config: "Config", ratio: float, sequences: int, as_json: bool) -> N
     from seedbed.analysis.balance import balance
     from seedbed.train.setup import resolve
 
-    if "gamma" not in config.init.options:
-        raise InputError(
-            f"--measure: init.law={config.init.law} has no gamma of the embedding to balance the branches for; "
-            "set init.law=gamma init.gamma=1.0"
-        )
     config, store = resolve(config)
-    batch, gamma_e = heldout_batch(config, store, sequences), config.init.options["gamma"]
-    found = balance(config.model, ratio, gamma_e, batch, config.run.seed)
-    by_role = ", ".join(f"{branch.family}: {branch.gamma:.4f}" for branch in found.branches)
-    overrides = ["init.law=gamma", f"init.gamma={gamma_e:g}", f"init.by_role={{{by_role}}}"]
+    found = balance(config.model, ratio, config.init, heldout_batch(config, store, sequences), config.run.seed)
+    by_role = {role: f"{gamma}" for role, gamma in found.by_role.items()}
+    by_role |= {branch.family: f"{branch.gamma:.4f}" for branch in found.branches}
+    told = ", ".join(f"{role}: {gamma}" for role, gamma in by_role.items())
+    overrides = ["init.law=gamma", f"init.gamma={found.gamma}", f"init.by_role={{{told}}}"]
     if as_json:
         print_json({**asdict(found), "overrides": overrides})
         return
@@ -49,6 +45,9 @@ def balanced(config: "Config", ratio: float, sequences: int, as_json: bool) -> N
     rows = [[b.family, f"{b.gamma:.4f}", f"{b.analytic:.4f}", f"{b.ratio:.4f}"] for b in found.branches]
     console().print(title, soft_wrap=True)
     console().print(table("", ["branch", "γ found", "γ constant in width", "ratio reached"], rows))
+    if found.replaced:
+        given = ", ".join(f"{role}: {gamma:g}" for role, gamma in found.replaced.items())
+        console().print(f"they take the place of init.by_role {{{given}}}", soft_wrap=True)
     console().print(f"\nuse it with: {' '.join([*overrides[:2], repr(overrides[2])])}", soft_wrap=True)
 
 

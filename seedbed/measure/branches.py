@@ -20,9 +20,7 @@ Branch = Literal["attn", "mlp"]
 def branch_ratios(model: Decoder, branch: Branch, ids: Tensor, doc_ids: Tensor | None = None) -> Tensor:
     """||branch(norm(e))|| / ||e|| of ``branch`` of every layer at every token: [L, N] fp64, N the tokens of ids [B, T]
     that are not padding (doc_ids [B, T] below 0). Raises ValueError when no token is left."""
-    keep = torch.ones_like(ids, dtype=torch.bool) if doc_ids is None else doc_ids >= 0  # [B, T]
-    if not keep.any():
-        raise ValueError("a branch's ratio on zero tokens")
+    keep = _tokens(ids, doc_ids)
     layers: Iterable[Block] = model.layers  # pyright: ignore[reportAssignmentType]
     with evaluating(model):
         e, rotation, visible = model.embedded(ids, doc_ids)
@@ -33,14 +31,23 @@ def branch_ratios(model: Decoder, branch: Branch, ids: Tensor, doc_ids: Tensor |
         return torch.stack([_ratio(out, e)[keep] for out in outs])
 
 
-def flow_ratios(model: Decoder, ids: Tensor) -> Tensor:
-    """Residual flow ||h_L - e|| / ||e|| (S0 section 2.4) at every token of ids [B, T]: [B*T] fp64."""
+def flow_ratios(model: Decoder, ids: Tensor, doc_ids: Tensor | None = None) -> Tensor:
+    """Residual flow ||h_L - e|| / ||e|| (S0 section 2.4): [N] fp64, of the same tokens as :func:`branch_ratios`."""
+    keep = _tokens(ids, doc_ids)
     with evaluating(model):
-        e, rotation, visible = model.embedded(ids)
+        e, rotation, visible = model.embedded(ids, doc_ids)
         h = e
         for layer in model.layers:
             h = layer(h, rotation, visible, None)
-        return _ratio(h - e, e).flatten()
+        return _ratio(h - e, e)[keep]
+
+
+def _tokens(ids: Tensor, doc_ids: Tensor | None) -> Tensor:
+    """Which of ids [B, T] are no padding."""
+    keep = torch.ones_like(ids, dtype=torch.bool) if doc_ids is None else doc_ids >= 0
+    if not keep.any():
+        raise ValueError("a branch's ratio on zero tokens")
+    return keep
 
 
 def _ratio(x: Tensor, y: Tensor) -> Tensor:

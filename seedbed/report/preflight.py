@@ -38,6 +38,7 @@ def tables(arms: list[Arm]) -> dict[str, Table]:
     }
     if arms[0].slopes:
         found["widths"] = tables_of.width_table(arms)
+        found["gammas"] = tables_of.gamma_table(arms)
     if checks := [arm.coordinates for arm in arms if arm.coordinates is not None]:
         found["coordinates"] = tables_of.coordinate_table(checks)
     return found

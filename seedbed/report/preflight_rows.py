@@ -53,6 +53,18 @@ class SlopeRow:
     slope: float
     stderr: float
     expected: float | None  # science section 2; None where the law is no power of the width
+    tokens: int  # measured on
+
+
+@dataclass(frozen=True)
+class GammaRow:
+    """How the matrices of a role were drawn: with std proportional to d_in^-gamma."""
+
+    role: str
+    widths: tuple[int, ...]  # of the model
+    stds: tuple[float, ...]  # at each width, geometric mean over seeds and matrices
+    gamma: float
+    stderr: float
 
 
 # (choice) Measured over widths 64-512: slopes of mup stay within 0.25 where a step changes activations by less than
@@ -110,6 +122,7 @@ class Arm:
     sink: SinkReport
     first: FirstStep
     slopes: list[SlopeRow] = field(default_factory=list)  # empty where no widths were asked for
+    gammas: list[GammaRow] = field(default_factory=list)  # of the roles that are drawn; empty with `slopes`
     coordinates: CoordCheck | None = None  # None where no check was asked for
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from seedbed.facts.fact import in_order
 from seedbed.init import Plan
 from seedbed.init.plan import PlanRow
 from seedbed.measure.residual import USUAL_EPS
@@ -144,7 +145,16 @@ def width_table(arms: Sequence[Arm]) -> Table:
             rows.append(Row((name, f"ratio at d = {width}"), [(number(row.ratios[index]),) for row in of_branch]))
         rows.append(Row((name, "slope"), [(f"{row.slope:.3f} ± {row.stderr:.3f}",) for row in of_branch]))
         rows.append(Row((name, "expected"), [(number(row.expected),) for row in of_branch]))
-    return Table("Over widths: ‖branch‖/‖e‖ ∝ d^slope", ("branch", ""), titles(arms), rows)
+    tokens = count(arms[0].slopes[0].tokens)
+    return Table(f"Over widths, on {tokens} tokens: ‖branch‖/‖e‖ ∝ d^slope", ("branch", ""), titles(arms), rows)
+
+
+def gamma_table(arms: Sequence[Arm]) -> Table:
+    """What gamma each law is, by role; a dash where it draws nothing."""
+    fits = [{row.role: f"{row.gamma:.3f} ± {row.stderr:.3f}" for row in arm.gammas} for arm in arms]
+    roles = in_order(role for of in fits for role in of)
+    rows = [Row((role,), [(of.get(role, "–"),) for of in fits]) for role in roles]
+    return Table("Over widths: γ as drawn, std ∝ d_in^−γ", ("component",), titles(arms), rows)
 
 
 def coordinate_table(checks: Sequence[CoordCheck]) -> Table:

@@ -10,6 +10,7 @@ from tiny import TINY
 
 from seedbed.cli import app
 from seedbed.cli.preflight_text import _fitting
+from seedbed.config import Config
 from seedbed.errors import InputError
 from seedbed.report.preflight_tables import gradient_table, plan_table
 
@@ -53,6 +54,10 @@ def test_json_has_every_number(tiny_store, capsys):
     assert all(row["measured"] is not None for row in one["budget"])
     assert [row["branch"] for row in one["widths"]] == ["attention", "mlp", "flow"]
     assert half["widths"][1]["widths"] == half["coordinates"]["widths"] == [16, 32]
+    assert half["widths"][0]["tokens"] == 4 * 32
+    for gamma, arm_ in ((1.0, one), (0.5, half)):
+        fits = {row["role"]: row["gamma"] for row in arm_["gammas"]}
+        assert [fits["mlp.down"], fits["embed"]] == pytest.approx([gamma] * 2, abs=0.05)
     assert told["resources"]["steps"] == 6
     assert told["resources"]["memory"]["weights"] > 0
 
@@ -68,6 +73,32 @@ def test_measure_finds_the_gammas_of_balanced_branches(tiny_store, capsys):
     shown = capsys.readouterr().out
     assert f"{found['branches'][1]['gamma']:.4f}" in shown
     assert "'init.by_role={attn: " in shown
+
+
+def test_measure_keeps_what_is_said_of_other_roles(tiny_store, capsys):
+    given = ["init.by_role={embed: 0.5, head: 0.7, attn.q: 0.9}", "--measure", "0.5"]
+    preflight(tiny_store, *given, "--json")
+    found = json.loads(capsys.readouterr().out)
+    preflight(tiny_store, "--measure", "0.5", "--json")
+    assert json.loads(capsys.readouterr().out)["branches"] != found["branches"]
+    told = Config.load(None, found["overrides"]).init.options["by_role"]
+    assert told == pytest.approx(
+        {"embed": 0.5, "head": 0.7, **{b["family"]: b["gamma"] for b in found["branches"]}}, abs=1e-4
+    )
+    preflight(tiny_store, *given)
+    shown = capsys.readouterr().out
+    assert "they take the place of init.by_role {attn.q: 0.9}" in shown
+    assert "'init.by_role={embed: 0.5, head: 0.7, attn: " in shown
+
+
+def test_slopes_and_gammas_are_shown_with_what_they_rest_on(tiny_store, tmp_path, capsys):
+    page = tmp_path / "p.html"
+    preflight(tiny_store, "--widths", "16,32", "--init", "mup,base_width=16", "--html", str(page))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Over widths, on 128 tokens" in shown
+    assert "γ as drawn" in shown
+    assert "on 128 held-out tokens" in page.read_text(encoding="utf-8")
+    assert "What γ is each law?" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

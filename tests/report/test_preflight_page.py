@@ -26,7 +26,7 @@ from seedbed.report.preflight_rows import Arm, ChangeRow, CoordCheck, Resources,
 from seedbed.report.preflight_tables import percent, plan_table
 
 SLOPES = [
-    SlopeRow(branch, (64, 128, 256), (0.1, 0.2, 0.4), slope, 0.01, 0.5)
+    SlopeRow(branch, (64, 128, 256), (0.1, 0.2, 0.4), slope, 0.01, 0.5, 128)
     for branch, slope in (("attention", 1.004), ("mlp", -0.001), ("flow", 0.5))
 ]
 CHECK = CoordCheck(
@@ -192,3 +192,10 @@ def test_tables_show_the_numbers(four):
     assert shown["first"]["ln V"] == ("6.2380",)
     assert shown["coordinates"]["logits"] == ("–", "+1.00")
     assert percent(math.nan) == "–"
+
+
+def test_a_page_of_gradients_that_are_zero_by_design():
+    """Under mup only the head learns at step 0."""
+    rows = [GradientRow("attn.q", 0.0, 0.0, None), GradientRow("head", 1.0, 1e-3, None)]
+    one = arm("mup", first=first(rows))
+    assert [len(axes.get_lines()[0].get_xdata()) for axes in gradient_figure([one]).axes] == [1, 0]
