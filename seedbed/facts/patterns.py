@@ -87,11 +87,11 @@ PARAMETERS: tuple[tuple[str, Roles], ...] = (
 # Parameters that multiply from the right, x @ W, and so are stored as (d_in, d_out).
 TRANSPOSED = re.compile(r"(^|\.)mm_input_projection_weight$")
 
-# A block of a stack, at the beginning of a parameter's name: (stack, index, index within a stage where there are
-# stages, as in Swin).
+# A block of a stack, at the beginning of a parameter's name: the first list of blocks or stages on the way to it, and
+# the list in one of those, of a stage's blocks or a block's parts.
 BLOCK = re.compile(
-    r"((?:.*?\.)?(?:\w*(?:layers?|blocks?)|h|stages|self_attends))\.(?:encoder_layer_)?(\d+)"
-    r"(?:\.(?:blocks|layers)\.(\d+))?\."
+    r"(?P<stack>(?:.*?\.)??(?:\w*(?:layers?|blocks?)|h|stages|self_attends))\.(?:encoder_layer_)?(?P<index>\d+)"
+    r"(?:\.(?:blocks|layers)\.(?P<inner>\d+))?\."
 )
 
 _WRAPPERS = re.compile(r"(^|\.)(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.)")

@@ -17,6 +17,8 @@ from seedbed.facts.layers import layers, placement
 from seedbed.facts.norms import norm_role, of_a_norm
 from seedbed.facts.patterns import MAPS, PARAMETERS, TABLES, WRITES_RESIDUAL, Roles, canonical, look_up
 
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
 __all__ = ["canonical", "parameter_facts", "part_of"]
 
 
@@ -183,5 +185,20 @@ def _map_role(path: str, modules: Mapping[str, nn.Module]) -> Roles | None:
     elif isinstance(parent, nn.Sequential) and isinstance(modules.get(path), nn.Linear):
         linear = [name for name, child in parent.named_children() if isinstance(child, nn.Linear)]
         path = f"{parent_path}.linear{1 + linear.index(last)}".lstrip(".")
-    role = look_up(MAPS, path)
+    role = look_up(MAPS, path) or look_up(MAPS, path.removeprefix(f"{_model_path(modules)}."))
     return "moe.router" if role == "mlp.gate" and hasattr(parent, "experts") else role
+
+
+def _model_path(modules: Mapping[str, nn.Module]) -> str:
+    """The path of the model within modules that hold it and nothing else: names are as they would be without those."""
+    path = ""
+    while True:
+        module = modules[path]
+        inner = [name for name, child in module.named_children() if _has_parameters(child)]
+        if len(inner) != 1 or any(True for _ in module.parameters(recurse=False)) or isinstance(module, CONTAINERS):
+            return path
+        path = f"{path}.{inner[0]}".lstrip(".")
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters())

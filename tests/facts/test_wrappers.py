@@ -1,5 +1,7 @@
 """Wrapped and sharded models have the table of the bare one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -7,7 +9,9 @@ from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from zoo import FAMILIES
 
+from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import parameter_facts
 
 
@@ -56,3 +60,31 @@ def test_data_parallel_wrappers():
     fully_shard(sharded.norm)  # its class is another now, and it must not be copied
     fully_shard(sharded)
     assert parameter_facts(sharded) == EXPECTED
+
+
+class Around(nn.Module):
+    """A module of one's own that holds a model and nothing else, as a trainer's does."""
+
+    def __init__(self, net: nn.Module):
+        super().__init__()
+        self.net = net
+
+
+def prefixed(fact: ParameterFact) -> ParameterFact:
+    return replace(
+        fact,
+        name=f"net.{fact.name}",
+        tied=tuple(f"net.{name}" for name in fact.tied),
+        blocks=tuple(prefixed(block) for block in fact.blocks),
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_within_another_module_has_the_same_facts(family):
+    with torch.device("meta"):
+        model = FAMILIES[family][0]()
+        parts = [model, *(part for part in model.children() if any(True for _ in part.children()))]
+    for part in parts:  # a base model stands at the top too
+        facts = [prefixed(fact) for fact in parameter_facts(part)]
+        assert parameter_facts(Around(part)) == facts
+        assert parameter_facts(Around(Around(part))) == [prefixed(fact) for fact in facts]
