@@ -6,7 +6,7 @@ from dataclasses import dataclass
 # Roles of matrices, by what they do.
 MATRIX_ROLES = (
     "embed",  # token embeddings, a lookup table
-    "pos",  # learned positions
+    "pos",  # learned positions, and what else is added to a token for where it stands: segments, types, languages
     "token",  # learned vectors that stand in for input: class and mask tokens, registers, queries, latents
     "patch",  # the linear map or convolution from raw patches or frames to the stream
     "attn.q", "attn.k", "attn.v",
@@ -48,7 +48,7 @@ class ParameterFact:
     d_out: int
     layer: int | None = None  # index of the block in its stack, None outside one
     n_layers: int = 0  # of that stack; of the deepest one for what lies outside
-    writes_residual: bool = False
+    writes_residual: bool = False  # a fact of its own: the `linear` output map of a state-space mixer does, too
     tied: tuple[str, ...] = ()  # other names of the same tensor
     rows: tuple[int, int] | None = None  # of a block: its rows within the fused matrix
     expert: int | None = None  # of a block: its index along the first dimension of a stack of experts

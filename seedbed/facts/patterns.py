@@ -16,7 +16,7 @@ GATE_UP = ("mlp.gate", "mlp.up")
 WRITES_RESIDUAL = {"attn.o", "mlp.down"}
 
 # The module that an attention or a feed-forward network is, at the end of a path, with the dot that follows.
-_ATTN = r"(?i:(^|\.)\w*(attn|attention)\w*\.((self|attention|fn)\.)?)"
+_ATTN = r"(?i:(^|\.)\w*(attn|attention)\w*\.((self|attention|fn|\d+)\.)?)"
 _MLP = r"(?i:(^|\.)(\w*(mlp|ffn|feed_?forward|densereludense|experts?|moe)\w*|ff)\.((experts\.)?\d+\.|net\.|fn\.)?)"
 _INNER = rf"({_MLP}|(^|\.)\d+\.(net\.)?)"  # a feed-forward network, or the block itself that holds its maps
 
@@ -24,9 +24,9 @@ _INNER = rf"({_MLP}|(^|\.)\d+\.(net\.)?)"  # a feed-forward network, or the bloc
 MAPS: tuple[tuple[str, Roles], ...] = (
     (r"(^|\.)(to_)?patch\w*(\.(proj|projection|conv\w*|linear\d))?$", "patch"),
     (r"(^|\.)(conv_proj|(encoder|visual)\.conv1)$", "patch"),
-    (_ATTN + r"(q|q_proj|query|query_proj|wq|q_lin|to_q|q_attn)$", "attn.q"),
-    (_ATTN + r"(k|k_proj|key|key_proj|wk|k_lin|to_k)$", "attn.k"),
-    (_ATTN + r"(v|v_proj|value|value_proj|wv|v_lin|to_v)$", "attn.v"),
+    (_ATTN + r"(q|q_proj|query|query_proj|projection_query|[wW]q|q_lin|to_q|q_attn)$", "attn.q"),
+    (_ATTN + r"(k|k_proj|key|key_proj|projection_key|[wW]k|k_lin|to_k)$", "attn.k"),
+    (_ATTN + r"(v|v_proj|value|value_proj|projection_value|[wW]v|v_lin|to_v)$", "attn.v"),
     (r"(^|\.)crossattention\.c_attn$", ("attn.k", "attn.v")),
     (_ATTN + r"(c_attn|qkv|qkv_proj|Wqkv)$", QKV),
     (r"(^|\.)(to_)?qkv$", QKV),
@@ -40,11 +40,11 @@ MAPS: tuple[tuple[str, Roles], ...] = (
     (_ATTN + r"output\.dense$", "attn.o"),
     (r"(^|\.)to_out(\.linear1)?$", "attn.o"),
     (_ATTN + r"(o|o_proj|out_proj|proj|projection|c_proj|dense|[wW]o|out_lin)$", "attn.o"),
+    (r"(^|\.)(shared_expert_gate|router(\.\w+)?)$", "moe.router"),
     (r"(^|\.)text_model\.head$", "linear"),  # SigLIP: a projection of the pooled text, not of logits
     (r"(^|\.)((\w+_)?heads?(\.(head|fc|decoder|linear1))?|head_dist|\w*classifier(\.(out_proj|linear1))?)$", "head"),
     (r"(^|\.)(proj_out|score|qa_outputs|embed_out|vocab_projector|decoder_pred)$", "head"),
     (r"^((cls\.|predictions\.)*decoder|output|fc)$", "head"),
-    (r"(^|\.)(shared_expert_gate|router(\.\w+)?)$", "moe.router"),
     (_MLP + r"(gate|gate_proj|w1|wi_0)$", "mlp.gate"),
     (_MLP + r"(up|up_proj|w3|wi_1)$", "mlp.up"),
     (_MLP + r"(down|down_proj|w2|[wW]o)$", "mlp.down"),
@@ -64,7 +64,11 @@ TABLES: tuple[tuple[str, Roles], ...] = (
     (r"(^|\.)\w*(cls|class|mask|dist|distillation|reg|register|storage|prompt)_?tokens?$", "token"),
     (r"(^|\.)(class_embedding|masked_spec_embed|probe|\w*latents?|bias_[kv]|registers)$", "token"),
     (r"(^|\.)(pos|wpe|embed_positions|rel_embeddings|(row|column)_embeddings)$", "pos"),
-    (r"(^|\.)\w*pos(ition|itional)?_(emb|embed|embeds|embedding|embeddings|encoding|encodings)$", "pos"),
+    (r"(^|\.)\w*pos(itions?|itional)?_(emb|embed|embeds|embedding|embeddings|encoding|encodings)$", "pos"),
+    (
+        r"(^|\.)\w*(type|segment|lang|language)_(emb|embed|embedding|embeddings)(_\d+)?$",
+        "pos",
+    ),  # added as positions are
 )
 
 # Other parameters of modules that hold them bare, by their full name; and what keeps the value it was built with.
@@ -83,6 +87,12 @@ PARAMETERS: tuple[tuple[str, Roles], ...] = (
     (r"(^|\.)mm_input_projection_weight$", "linear"),
     (r"(^|\.)((in|\w+)_proj_bias|[qkv]_bias|e_score_correction_bias|expert_bias)$", "bias"),
 )
+
+# Maps that are neither attention nor feed-forward and end on the residual stream all the same: of state-space models.
+RESIDUAL = re.compile(r"(^|\.)(mixer|mamba)\.out_proj$")
+
+# Attentions whose fused matrix has q, k and v of one head (or shard), then of the next, though its name tells nothing.
+INTERLEAVED = ("CodeGenAttention", "MiniMaxLightningAttention")
 
 # Parameters that multiply from the right, x @ W, and so are stored as (d_in, d_out).
 TRANSPOSED = re.compile(r"(^|\.)mm_input_projection_weight$")
@@ -110,3 +120,8 @@ def _found(patterns: tuple[tuple[str, Roles], ...], path: str) -> Roles | None:
 def look_up(patterns: tuple[tuple[str, Roles], ...], path: str) -> Roles | None:
     """What the first of ``patterns`` that is found in ``path`` tells, or None; layers and experts are all alike."""
     return _found(patterns, re.sub(r"(?<=\.)\d+(?=\.)", "0", path))
+
+
+def writes_residual(role: str, path: str) -> bool:
+    """Whether the output of the map at ``path`` is added to the residual stream as it is."""
+    return role in WRITES_RESIDUAL or (role == "linear" and RESIDUAL.search(path) is not None)

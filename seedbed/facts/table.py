@@ -15,7 +15,18 @@ from seedbed.facts.fact import ROLES, VECTOR_ROLES, ParameterFact
 from seedbed.facts.geometry import CONVOLUTIONS, LOOKUPS, TRANSPOSED_CONVOLUTIONS, geometry, is_conv1d
 from seedbed.facts.layers import layers, placement
 from seedbed.facts.norms import norm_role, of_a_norm
-from seedbed.facts.patterns import MAPS, PARAMETERS, TABLES, WRITES_RESIDUAL, Roles, canonical, look_up
+from seedbed.facts.patterns import (
+    INTERLEAVED,
+    MAPS,
+    PARAMETERS,
+    QKV,
+    TABLES,
+    WRITES_RESIDUAL,
+    Roles,
+    canonical,
+    look_up,
+    writes_residual,
+)
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
@@ -118,7 +129,7 @@ def _find(
         **geometry(name, role, owner, shape)._asdict(),
         layer=place[0],
         n_layers=place[1],
-        writes_residual=role in WRITES_RESIDUAL,
+        writes_residual=role in WRITES_RESIDUAL or writes_residual(role, name.removesuffix(".weight")),
         tied=tuple(tied),
         zero_row=getattr(owner, "padding_idx", None) if role in LOOKUPS else None,
         placement=placement(holder(name), modules),
@@ -186,7 +197,14 @@ def _map_role(path: str, modules: Mapping[str, nn.Module]) -> Roles | None:
         linear = [name for name, child in parent.named_children() if isinstance(child, nn.Linear)]
         path = f"{parent_path}.linear{1 + linear.index(last)}".lstrip(".")
     role = look_up(MAPS, path) or look_up(MAPS, path.removeprefix(f"{_model_path(modules)}."))
-    return "moe.router" if role == "mlp.gate" and hasattr(parent, "experts") else role
+    if role == "mlp.gate" and hasattr(parent, "experts"):
+        return "moe.router"
+    return "attn.qkv" if role == QKV and _is_interleaved(parent) else role
+
+
+def _is_interleaved(attention: nn.Module) -> bool:
+    """Whether its fused matrix has q, k and v in turns: by its class, or GPTBigCode's where all heads have keys."""
+    return type(attention).__name__ in INTERLEAVED or getattr(attention, "multi_query", None) is False
 
 
 def _model_path(modules: Mapping[str, nn.Module]) -> str:

@@ -98,6 +98,8 @@ SPECIAL = {
         "qformer.encoder.layer.1.output_query.dense.weight": "mlp.down",
     },
     "bert": {
+        "bert.embeddings.word_embeddings.weight": "embed",
+        "bert.embeddings.token_type_embeddings.weight": "pos",
         "bert.encoder.layer.1.attention.output.dense.weight": "attn.o",
         "bert.encoder.layer.1.intermediate.dense.weight": "mlp.up",
         "bert.encoder.layer.1.output.dense.weight": "mlp.down",
@@ -108,6 +110,24 @@ SPECIAL = {
         "gpt_neox.layers.0.attention.query_key_value.weight": "attn.qkv",
         "gpt_neox.layers.0.mlp.dense_4h_to_h.weight": "mlp.down",
     },
+    "switch": {
+        "encoder.block.1.layer.1.mlp.router.classifier.weight": "moe.router",
+        "encoder.block.1.layer.1.mlp.experts.expert_0.wo.weight": "mlp.down",
+    },
+    "longcat": {
+        "model.layers.0.mlp.router.classifier.weight": "moe.router",
+        "model.layers.0.self_attn.1.q_b_proj.weight": "attn.q_up",
+        "model.layers.0.self_attn.1.o_proj.weight": "attn.o",
+    },
+    "cvt": {
+        f"cvt.encoder.stages.2.layers.1.attention.attention.projection_{name}.weight": f"attn.{name[0]}"
+        for name in ("query", "key", "value")
+    },
+    "ctrl": {f"transformer.h.1.multi_head_attention.W{name}.weight": f"attn.{name}" for name in "qkv"},
+    "codegen": {"transformer.h.0.attn.qkv_proj.weight": "attn.qkv", "transformer.h.0.attn.out_proj.weight": "attn.o"},
+    "gpt_bigcode": {"transformer.h.0.attn.k.weight": "attn.k", "transformer.wpe.weight": "pos"},
+    "gpt_bigcode_mha": {"transformer.h.0.attn.c_attn.weight": "attn.qkv"},  # heads in turn
+    "mamba": {"backbone.layers.1.mixer.out_proj.weight": "linear", "backbone.layers.1.mixer.A_log": "kept"},
     "gpt_oss": {"model.layers.0.self_attn.sinks": "kept", "model.layers.0.mlp.experts.down_proj_bias": "bias"},
 }
 
@@ -136,11 +156,12 @@ def test_each_parameter_is_drawn_or_kept_and_the_model_runs(family):
     parameters = dict(model.named_parameters())
     for fact in facts:
         assert fact.stored_shape == tuple(parameters[fact.name].shape), fact.name
-        # no map of a block is a mere linear one, and what writes to the stream ends there
-        if fact.layer is not None and fact.is_matrix and "backbone" not in fact.name:
+        # no map of a block is a mere linear one, but of state-space mixers, and what writes to the stream ends there
+        if fact.layer is not None and fact.is_matrix and not any(part in fact.name for part in ("backbone", "mixer")):
             assert fact.role != "linear", fact.name
         for part in fact.parts():
-            assert part.writes_residual == (part.role in ("attn.o", "mlp.down"))
+            mixed = part.name.endswith("mixer.out_proj.weight")
+            assert part.writes_residual == (mixed or part.role in ("attn.o", "mlp.down"))
             assert part.maps == (0 if not part.role.startswith(("attn.", "mlp.")) else part.maps)
             assert part.maps in (0, 2, 3)
     told = {part.name: part.role for part in parts_of(model).values()}
@@ -206,6 +227,13 @@ def test_stages_are_counted_through():
         "swin.encoder.layers.1.blocks.1": (2, 3),
     }
     assert facts["swin.encoder.layers.0.downsample.reduction.weight"].layer is None
+
+
+def test_stages_at_the_top_are_counted_through():
+    for facts in (parameter_facts(FAMILIES[name][0]()) for name in ("segformer", "cvt")):
+        depth = {"stages": 7, "cvt": 6}[facts[0].name.partition(".")[0]]
+        assert {fact.n_layers for fact in facts} == {depth}
+        assert sorted({fact.layer for fact in facts} - {None}) == list(range(depth))
 
 
 def test_maps_in_series_of_gated_networks():

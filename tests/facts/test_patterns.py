@@ -11,6 +11,8 @@ MAP_PATHS = {
     "layers.3.attn.wkv_a": "attn.kv_down", "layers.3.ffn.shared_experts.w2": "mlp.down",
     "layers.3.block_sparse_moe.gate": "mlp.gate",  # a router, where there are experts beside it
     "layers.3.block_sparse_moe.experts.7.w2": "mlp.down", "layers.3.moe.router.gate": "moe.router",
+    "layers.3.mlp.router.classifier": "moe.router", "layers.3.self_attn.1.o_proj": "attn.o",
+    "h.3.multi_head_attention.Wk": "attn.k", "layers.0.attention.attention.projection_value": "attn.v",
     "transformer.layers.0.0.to_qkv": QKV, "transformer.layers.0.0.to_out.linear1": "attn.o",
     "transformer.layers.0.1.net.linear2": "mlp.down", "decoder.layers.0.0.to_kv": ("attn.k", "attn.v"),
     "transformer.h.0.crossattention.c_attn": ("attn.k", "attn.v"), "transformer.h.0.crossattention.q_attn": "attn.q",
@@ -32,7 +34,9 @@ TABLE_NAMES = {
     "embeddings.position_embedding": "pos",
     "query_embed": "token", "dist_token": "token", "storage_tokens": "token", "head.latent": "token",
     "blocks.3.attn.rel_pos_h": "pos.bias", "attn.relative_position_bias_table": "pos.bias",
-    "model.embed_tokens": None, "token_type_embeddings": None, "codebook": None, "scale": None, "tokens": None,
+    "token_type_embeddings": "pos", "token_type_embeddings_2": "pos", "segment_emb": "pos", "lang_embeddings": "pos",
+    "positions_embed": "pos", "model.embed_tokens": None, "tok_embeddings": None, "token_embedding": None,
+    "codebook": None, "scale": None, "tokens": None,
 }  # fmt: skip
 
 PARAMETER_NAMES = {

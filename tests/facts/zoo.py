@@ -187,6 +187,39 @@ def llama4() -> nn.Module:
     return hf.Llama4ForCausalLM(config)
 
 
+def segformer() -> nn.Module:
+    return hf.SegformerModel(
+        hf.SegformerConfig(depths=[2, 3, 1, 1], hidden_sizes=[8, 8, 16, 16], num_attention_heads=[1, 2, 2, 2])
+    )
+
+
+def switch() -> nn.Module:
+    return hf.SwitchTransformersForConditionalGeneration(
+        hf.SwitchTransformersConfig(
+            **T5, num_experts=2, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1, pad_token_id=0
+        )
+    )
+
+
+def longcat() -> nn.Module:
+    return hf.LongcatFlashForCausalLM(
+        hf.LongcatFlashConfig(
+            vocab_size=64, hidden_size=32, ffn_hidden_size=48, expert_ffn_hidden_size=24, num_layers=2,
+            num_attention_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8,
+            v_head_dim=8, head_dim=8, n_routed_experts=4, zero_expert_num=2, moe_topk=2,
+        )
+    )  # fmt: skip
+
+
+def cvt() -> nn.Module:
+    return hf.CvtForImageClassification(hf.CvtConfig(embed_dim=[8, 16, 16], num_heads=[1, 2, 2], depth=[1, 2, 3]))
+
+
+GPT = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
+ENDS = {"bos_token_id": 1, "eos_token_id": 2}
+MAMBA = {"vocab_size": 64, "hidden_size": 32, "state_size": 4, "num_hidden_layers": 2}
+
+
 EXACT: dict[str, Callable[[], nn.Module]] = {
     "gpt2": gpt2, "llama": llama, "qwen3": qwen3, "mixtral": mixtral, "t5": t5, "vit": vit,
 }  # fmt: skip
@@ -232,4 +265,16 @@ FAMILIES: dict[str, tuple[Callable[[], nn.Module], Callable[[], dict[str, Tensor
     ),
     "gpt_oss": (gpt_oss, ids),
     "llama4": (llama4, ids),
+    "segformer": (segformer, lambda: pixels(64)),
+    "switch": (switch, both),
+    "longcat": (longcat, ids),
+    "cvt": (cvt, lambda: pixels(64)),
+    "ctrl": (lambda: hf.CTRLLMHeadModel(hf.CTRLConfig(**GPT, dff=48)), ids),
+    "codegen": (lambda: hf.CodeGenForCausalLM(hf.CodeGenConfig(**GPT, **ENDS, rotary_dim=4)), ids),
+    "gpt_bigcode": (lambda: hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**GPT, **ENDS)), ids),
+    "gpt_bigcode_mha": (
+        lambda: hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**GPT, **ENDS, multi_query=False)), ids,
+    ),
+    "mamba": (lambda: hf.MambaForCausalLM(hf.MambaConfig(**MAMBA)), ids),
+    "mamba2": (lambda: hf.Mamba2ForCausalLM(hf.Mamba2Config(**MAMBA, num_heads=4, head_dim=16, n_groups=2)), ids),
 }  # fmt: skip
