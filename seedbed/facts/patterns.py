@@ -2,7 +2,7 @@
 
 Each entry is (pattern, role), or (pattern, roles) for a matrix whose rows are several maps one after the other; the
 first pattern that is found in a path wins. Names that end a path are those of the Transformers library, timm,
-torchvision, PyTorch's own modules, and of the models that people write by hand. ``facts/table.py`` says which of the
+torchvision, PyTorch's own modules, and of the models that people write by hand. ``facts/roles.py`` says which of the
 three lists a parameter is looked up in, by the type of its module.
 """
 

@@ -5,30 +5,18 @@ Initialization, optimizer groups and analysis all read this table and nothing el
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
 from seedbed.errors import InputError
-from seedbed.facts.blocks import declared_blocks, divided, holder, with_branches
+from seedbed.facts.blocks import divided, holder, with_branches
 from seedbed.facts.fact import ROLES, VECTOR_ROLES, ParameterFact
-from seedbed.facts.geometry import CONVOLUTIONS, LOOKUPS, TRANSPOSED_CONVOLUTIONS, geometry, is_conv1d
+from seedbed.facts.geometry import LOOKUPS, geometry
 from seedbed.facts.layers import layers, placement
-from seedbed.facts.norms import norm_role, of_a_norm
-from seedbed.facts.patterns import (
-    INTERLEAVED,
-    MAPS,
-    PARAMETERS,
-    QKV,
-    TABLES,
-    WRITES_RESIDUAL,
-    Roles,
-    canonical,
-    look_up,
-    writes_residual,
-)
-
-CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+from seedbed.facts.patterns import WRITES_RESIDUAL, Roles, canonical, writes_residual
+from seedbed.facts.roles import roles_of
 
 __all__ = ["canonical", "parameter_facts", "part_of"]
 
@@ -46,16 +34,17 @@ def parameter_facts(module: nn.Module, roles: Mapping[str, str] | None = None) -
     """One fact per distinct parameter of ``module``, in the order of ``named_parameters``.
 
     ``roles`` maps regular expressions on canonical names to roles, for what the table does not know; it is asked first.
-    Raises InputError naming every parameter that no rule covers, a parameter without elements, a wrong role or pattern,
-    and a matrix's role told of a vector.
+    Raises InputError naming every parameter that no rule covers, a parameter without elements, a wrong role, a pattern
+    that is none or is found nowhere, a matrix's role told of a vector, and two modules of one canonical name.
     """
-    roles = roles or {}
+    roles = {} if roles is None else roles
     _check_roles(roles)
-    modules = {canonical(f"{path}.").rstrip("."): each for path, each in module.named_modules(remove_duplicate=False)}
+    modules = _canonical_modules(module)
     names: dict[int, list[str]] = {}  # id of the tensor -> all its names
     for path, owner in modules.items():
         for attribute, parameter in owner.named_parameters(recurse=False, remove_duplicate=False):
             names.setdefault(id(parameter), []).append(f"{path}.{attribute}" if path else attribute)
+    _check_found(roles, list(names.values()))
     places = layers((name for name, *_ in names.values()), modules)
     found: list[_Found] = []
     uncovered = []
@@ -113,7 +102,7 @@ def _find(
     speaker = next((each for each in names if isinstance(_owner(each, modules), nn.Embedding)), name)
     owner = _owner(speaker, modules)
     told = next((role for pattern, role in roles.items() if re.search(pattern, name)), None)
-    own = told or _roles(speaker, parameter, modules)
+    own = told or roles_of(speaker, parameter, modules)
     role = own if isinstance(own, str) or own is None else own[0]
     if own is None or role is None:
         return None
@@ -137,7 +126,29 @@ def _find(
     return _Found(fact, own, owner, told is not None)
 
 
+def _canonical_modules(module: nn.Module) -> dict[str, nn.Module]:
+    """Every module by its canonical name; of a wrapper and what it wraps, which have one name, the inner."""
+    if not isinstance(module, nn.Module):
+        raise InputError(f"parameter_facts: takes a module, not {module!r}")
+    modules: dict[str, nn.Module] = {}
+    paths: dict[str, str] = {}
+    for path, each in module.named_modules(remove_duplicate=False):
+        name = canonical(f"{path}.").rstrip(".")
+        if name in paths:
+            other = paths[name]
+            wraps = not other or path.startswith(f"{other}.")
+            if not wraps or any(True for _ in modules[name].parameters(recurse=False)):
+                raise InputError(
+                    f"{type(module).__name__}: {other or 'the model itself'} and {path} have one name once what "
+                    "wrappers add to names, such as 'module.', is left out; rename one"
+                )
+        modules[name], paths[name] = each, path
+    return modules
+
+
 def _check_roles(roles: Mapping[str, str]) -> None:
+    if not isinstance(roles, Mapping) or not all(isinstance(pattern, str) for pattern in roles):
+        raise InputError(f"roles: takes {{regular expression: role}}, not {roles!r}")
     for pattern, role in roles.items():
         try:
             re.compile(pattern)
@@ -149,6 +160,20 @@ def _check_roles(roles: Mapping[str, str]) -> None:
             raise InputError(f"roles: unknown role '{role}'; known: {', '.join(ROLES)}")
 
 
+def _check_found(roles: Mapping[str, str], names: list[list[str]]) -> None:
+    """Refuse a pattern that says nothing; ``names`` are those of each parameter, and the first is asked for."""
+    firsts = [first for first, *_ in names]
+    for pattern in roles:
+        if any(re.search(pattern, first) for first in firsts):
+            continue
+        near = [first for first, *others in names if any(re.search(pattern, other) for other in others)]
+        if not near:
+            words = {word for first in firsts for word in (first, *first.split("."))}
+            near = [first for word in get_close_matches(pattern, words, n=1) for first in firsts if word in first][:3]
+        hint = f"; meant: {', '.join(near)}" if near else "; names are those of the state dict"
+        raise InputError(f"roles: '{pattern}' is found in no parameter's name{hint}")
+
+
 def _owner(name: str, modules: Mapping[str, nn.Module]) -> nn.Module:
     return modules[name.rpartition(".")[0]]
 
@@ -156,67 +181,3 @@ def _owner(name: str, modules: Mapping[str, nn.Module]) -> nn.Module:
 def _branch(fact: ParameterFact) -> tuple[str, str]:
     """The attention or feed-forward network that a map is part of: its module, and which of the two."""
     return holder(fact.name), fact.role.partition(".")[0]
-
-
-def _roles(name: str, parameter: nn.Parameter, modules: Mapping[str, nn.Module]) -> Roles | None:
-    """The role that module type and name tell, the roles of a fused matrix, or None."""
-    path, _, attribute = name.rpartition(".")
-    owner = modules[path]
-    if named := look_up(PARAMETERS, name):
-        return named
-    if of_a_norm(owner, attribute):
-        return norm_role(owner, attribute)
-    if attribute == "bias":
-        return "bias"
-    if attribute != "weight" or isinstance(owner, nn.Embedding):
-        named = look_up(TABLES, path if attribute == "weight" else name)
-        if named == "pos" and not parameter.requires_grad:
-            return "kept"  # a table of sines
-        return named or ("embed" if isinstance(owner, nn.Embedding) else None)
-    if declared := declared_blocks(owner):
-        parent = path.rpartition(".")[0]
-        told = [_map_role(f"{parent}.{block}".lstrip("."), modules) for block in declared]
-        return tuple(role if isinstance(role, str) else "linear" for role in told)
-    named = _map_role(path, modules)
-    if isinstance(owner, CONVOLUTIONS + TRANSPOSED_CONVOLUTIONS):
-        return named if named in ("patch", "head") else "conv"
-    if isinstance(owner, nn.Linear) or is_conv1d(owner):
-        return named or "linear"
-    return named if named == "moe.router" else None
-
-
-def _map_role(path: str, modules: Mapping[str, nn.Module]) -> Roles | None:
-    """What the table of maps tells of a module, once its path says what the type of the module around it does."""
-    parent_path, _, last = path.rpartition(".")
-    parent = modules[parent_path]
-    if isinstance(parent, nn.MultiheadAttention):
-        path = f"attn.{last}"
-    elif isinstance(parent, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-        path = f"mlp.{last}"
-    elif isinstance(parent, nn.Sequential) and isinstance(modules.get(path), nn.Linear):
-        linear = [name for name, child in parent.named_children() if isinstance(child, nn.Linear)]
-        path = f"{parent_path}.linear{1 + linear.index(last)}".lstrip(".")
-    role = look_up(MAPS, path) or look_up(MAPS, path.removeprefix(f"{_model_path(modules)}."))
-    if role == "mlp.gate" and hasattr(parent, "experts"):
-        return "moe.router"
-    return "attn.qkv" if role == QKV and _is_interleaved(parent) else role
-
-
-def _is_interleaved(attention: nn.Module) -> bool:
-    """Whether its fused matrix has q, k and v in turns: by its class, or GPTBigCode's where all heads have keys."""
-    return type(attention).__name__ in INTERLEAVED or getattr(attention, "multi_query", None) is False
-
-
-def _model_path(modules: Mapping[str, nn.Module]) -> str:
-    """The path of the model within modules that hold it and nothing else: names are as they would be without those."""
-    path = ""
-    while True:
-        module = modules[path]
-        inner = [name for name, child in module.named_children() if _has_parameters(child)]
-        if len(inner) != 1 or any(True for _ in module.parameters(recurse=False)) or isinstance(module, CONTAINERS):
-            return path
-        path = f"{path}.{inner[0]}".lstrip(".")
-
-
-def _has_parameters(module: nn.Module) -> bool:
-    return any(True for _ in module.parameters())

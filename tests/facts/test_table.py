@@ -109,6 +109,58 @@ def test_a_wrong_pattern_and_an_empty_parameter_are_refused():
             parameter_facts(layer)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("lm_hed", "; meant: lm_head.weight, lm_head.bias"),
+        (r"attn\.qvk\.weight", r"; meant: layers.0.attn.qkv.weight"),
+        ("old_name", "; meant: embed.weight"),  # tied: the first name counts
+        ("zzz", "; names are those of the state dict"),
+    ],
+)
+def test_a_pattern_that_says_nothing_is_refused(pattern, hint):
+    block = nn.ModuleDict({"attn": nn.ModuleDict({"qkv": nn.Linear(4, 12, bias=False)})})
+    model = nn.ModuleDict({"embed": nn.Embedding(8, 4), "layers": nn.ModuleList([block]), "lm_head": nn.Linear(4, 8)})
+    model["old_name"] = nn.Linear(4, 8, bias=False)
+    model["old_name"].weight = model["embed"].weight
+    with pytest.raises(InputError) as error:
+        parameter_facts(model, roles={"lm_head": "kept", pattern: "kept"})
+    assert str(error.value) == f"roles: '{pattern}' is found in no parameter's name{hint}"
+
+
+@pytest.mark.parametrize("roles", [["lm_head"], [], "head", {3: "head"}])
+def test_roles_are_a_mapping(roles):
+    with pytest.raises(InputError, match=r"^roles: takes \{regular expression: role\}, not "):
+        parameter_facts(nn.Linear(4, 4), roles=roles)
+
+
+def test_what_is_no_module_is_refused():
+    for other in ("foo", None, nn.Linear, nn.Linear(2, 2).state_dict()):
+        with pytest.raises(InputError, match=r"^parameter_facts: takes a module, not "):
+            parameter_facts(other)
+
+
+def test_two_modules_of_one_canonical_name_are_refused():
+    class Colliding(nn.Module):
+        def __init__(self, first: str, second: str):
+            super().__init__()
+            for name in (first, second):
+                inner = nn.Linear(2, 2) if name == "proj" else nn.ModuleDict({"proj": nn.Linear(2, 2)})
+                self.add_module(name, inner)
+
+    for order in (("proj", "module"), ("module", "proj")):
+        with pytest.raises(InputError, match=r"^Colliding: (module\.)?proj and (module\.)?proj have one name once"):
+            parameter_facts(Colliding(*order))
+
+    class Hiding(nn.Linear):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.module = nn.Linear(2, 2)
+
+    with pytest.raises(InputError, match=r"^Hiding: the model itself and module have one name once"):
+        parameter_facts(Hiding())
+
+
 def test_names_lose_the_prefixes_of_wrappers():
     assert canonical("_orig_mod.layers.0.attn.qkv.weight") == "layers.0.attn.qkv.weight"
     assert canonical("module._orig_mod.layers.0._checkpoint_wrapped_module.attn.o.weight") == "layers.0.attn.o.weight"
