@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,9 @@ Arms = Annotated[
 ]
 
 
+MOST_WIDTH = 8192
+
+
 def preflight(
     path: Annotated[str, typer.Argument(metavar="CONFIG", help="YAML or JSON file.")],
     overrides: Overrides = None,
@@ -44,7 +48,7 @@ def preflight(
     as_json: Json = False,
 ) -> None:
     """Say what a configuration will do before it is trained: norms, stream, gradients, first loss, memory, time."""
-    from seedbed.config import Config
+    from seedbed.config import Config, InitConfig
     from seedbed.config.load import with_init
     from seedbed.files.atomic import write_atomic
     from seedbed.optim.schedule import validate
@@ -52,6 +56,11 @@ def preflight(
 
     config = Config.load(path, overrides or [])
     validate(config.train.steps, config.optim.schedule)
+    if (params_only or ratio is not None) and (init or widths or coord_check or html):
+        alone = "--params-only" if params_only else "--measure"
+        raise InputError(f"{alone} does one thing: leave out --init, --widths, --coord-check and --html")
+    if html is not None and html.is_dir():
+        raise InputError(f"--html {html}: is a folder; name the file to write")
     if params_only:
         counts(config, as_json)
         return
@@ -63,7 +72,8 @@ def preflight(
     if ratio is not None:
         balanced(config, ratio, sequences, as_json)
         return
-    configs = [config, *(with_init(config, parse_init(text)) for text in init or [])]
+    inits = dict.fromkeys([config.init.model_dump_json(), *(parse_init(text).model_dump_json() for text in init or [])])
+    configs = [with_init(config, InitConfig.model_validate_json(told)) for told in inits]  # each one once
     report = measure(configs, sequences, parse_widths(widths), coord_check)
     if html is not None:
         write_atomic(html, preflight_page(report))
@@ -81,6 +91,9 @@ def parse_init(text: str) -> "InitConfig":
     law, *options = re.split(r",(?![^{\[]*[}\]])", text)  # commas inside braces belong to an option
     if not all("=" in option for option in options):
         raise InputError(f"--init {text}: write LAW or LAW,option=value, for example gamma,gamma=0.5")
+    names = [option.partition("=")[0] for option in options]
+    if len(set(names)) < len(names):
+        raise InputError(f"--init {text}: gives an option twice")
     try:
         return Config.load(None, [f"init.law={law}", *(f"init.{option}" for option in options)]).init
     except InputError as error:
@@ -88,11 +101,16 @@ def parse_init(text: str) -> "InitConfig":
 
 
 def parse_widths(text: str | None) -> list[int]:
-    """``"64,128"`` -> [64, 128]. Raises InputError where that is no list of whole numbers."""
+    """``"64,128"`` -> [64, 128]. Raises InputError where that is no list of whole numbers, or one is too large."""
+    if text is None:
+        return []
     try:
-        return [int(width) for width in text.split(",")] if text else []
+        widths = [int(width) for width in text.split(",")]
     except ValueError:
         raise InputError(f"--widths {text}: write whole numbers with commas between, for example 64,128,256") from None
+    if max(widths) > MOST_WIDTH:
+        raise InputError(f"--widths {text}: models up to {MOST_WIDTH} wide are made; slopes show below that")
+    return widths
 
 
 def measure(
@@ -120,7 +138,9 @@ def measure(
     note(f"preflight: the run will need about {run_needs / 2**20:,.0f} MiB, this {mine / 2**20:,.0f} MiB")
     arms = []
     for one in configs:
-        one, _ = resolve(one)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what they have to say was said of the first
+            one, _ = resolve(one)
         # first what may refuse the widths
         slopes, gammas = over_widths(one.model, one.init, widths, batch) if widths else ([], [])
         coordinates = check(one, widths=widths or WIDTHS, split=train) if coord_check else None

@@ -64,8 +64,10 @@ def _memory(resources: "Resources") -> RichTable:
 def _time(resources: "Resources") -> str:
     from seedbed.train.progress import duration
 
+    seconds = resources.step_seconds
+    step = f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
     return (
-        f"\n{resources.steps:,} steps of {resources.step_seconds:.3g} s, {resources.tokens:,} tokens: about "
+        f"\n{resources.steps:,} steps of {step}, {resources.tokens:,} tokens: about "
         f"{duration(resources.seconds)} on this machine, from one step on {resources.timed_tokens:,} tokens, timed in "
         f"{resources.timed_in}; evaluation and checkpoints apart"
     )

@@ -67,8 +67,8 @@ class InitReport:
     def __str__(self) -> str:
         groups: dict[tuple[str, ...], list[tuple[PlanRow, ReceiptRow]]] = {}
         for planned, row in zip(self.plan.rows, self.rows, strict=True):
-            key = (_starred(row.name), row.role, "×".join(map(str, row.shape)), row.distribution)
-            groups.setdefault((*key, _starred(_note(planned))), []).append((planned, row))
+            key = (starred(row.name), row.role, "×".join(map(str, row.shape)), row.distribution)
+            groups.setdefault((*key, starred(_note(planned))), []).append((planned, row))
         table = [("parameter", "count", "role", "shape", "law", "target std", "std", "off", "")]
         for (name, role, shape, law, note), members in groups.items():
             planned, worst = max(members, key=lambda member: (abs(member[1].off), member[1].std))
@@ -90,7 +90,7 @@ class InitReport:
         return f"{self.plan.n_parameters:,} parameters: {told}"
 
 
-def _starred(text: str) -> str:
+def starred(text: str) -> str:
     """``*`` for the numbers of layers and experts in names."""
     return re.sub(r"\b\d+\.", "*.", text)
 

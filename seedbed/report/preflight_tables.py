@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from seedbed.facts.fact import in_order
 from seedbed.init import Plan
 from seedbed.init.plan import PlanRow
+from seedbed.init.report import starred
 from seedbed.measure.residual import USUAL_EPS
 from seedbed.report.preflight_rows import Arm, CoordCheck
 from seedbed.report.render import count, number
@@ -28,14 +29,20 @@ class Table:
 
 def plan_table(plans: Sequence[Plan]) -> Table:
     """Distributions side by side, equal rows of all layers joined as ``layers.*``."""
-    joined: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    joined: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for rows in zip(*(plan.rows for plan in plans), strict=True):
-        parts = rows[0].name.removesuffix(".weight").split(".")
-        name = ".".join("*" if part.isdigit() else part for part in parts)
-        key = (name, "×".join(map(str, rows[0].shape)), tuple(told(row) for row in rows))
-        joined[key] = joined.get(key, 0) + 1
-    rows = [Row((name, str(n), shape), [(law,) for law in laws]) for (name, shape, laws), n in joined.items()]
+        key = (starred(rows[0].name), "×".join(map(str, rows[0].shape)), tuple(told(row) for row in rows))
+        joined.setdefault(key, []).append(rows[0].name)
+    rows = [
+        Row((_name(name, names), str(len(names)), shape), [(law,) for law in laws])
+        for (name, shape, laws), names in joined.items()
+    ]
     return Table("Plan", ("parameter", "tensors", "shape"), [plan.title for plan in plans], rows)
+
+
+def _name(name: str, names: Sequence[str]) -> str:
+    """What stands for ``names``, all the same but for the layer: ``layers.*.attn.q``, or the one that is alone."""
+    return (name if len(names) > 1 else names[0]).removesuffix(".weight")
 
 
 def told(row: PlanRow) -> str:
@@ -99,14 +106,15 @@ def gradient_table(arms: Sequence[Arm]) -> Table:
     """By component; the columns are equal in which components there are, since the arms share a shape."""
     lost = [{row.role: row.share for row in arm.first.lost} for arm in arms]
     return Table(
-        "First gradient and update at the peak rate: lost is the share that rounding undoes in bf16 weights",
+        "First gradient and update at the peak rate: lost is the share that rounding undoes in bf16 weights; "
+        "embeddings of tokens that the batch lacks move by weight decay alone",
         ("component",),
         titles(arms),
         [
             Row(
                 (rows[0].role,),
                 [
-                    (number(row.norm), number(row.rms), percent(shares.get(row.role)))
+                    (number(row.norm), number(row.rms), percent(shares.get(row.role) if row.norm else None))
                     for row, shares in zip(rows, lost, strict=True)
                 ],
             )

@@ -37,6 +37,15 @@ def test_arms_side_by_side(tiny_store, tmp_path, capsys):
     assert "mup base_width=16" in page.read_text(encoding="utf-8")
 
 
+def test_an_initialization_given_twice_is_measured_once_and_warnings_are_said_once(tiny_store, capsys):
+    same = ["--init", "gamma,gamma=1.0", "--init", "gamma,by_role={attn: 1.0, mlp: 0.8}"]
+    with pytest.warns(UserWarning, match="ids never occur") as said:
+        preflight(tiny_store, "model.vocab_size=310", "--json", *same)
+    assert len([one for one in said if "never occur" in str(one.message)]) == 1
+    arms = json.loads(capsys.readouterr().out)["arms"]
+    assert [arm["init"]["by_role"] for arm in arms] == [None, {"attn": 1.0, "mlp": 0.8}]
+
+
 def test_json_has_every_number(tiny_store, capsys):
     preflight(tiny_store, "--init", "gamma,gamma=0.5", "--widths", "16,32", "--coord-check", "--json")
     told = json.loads(capsys.readouterr().out)
@@ -109,6 +118,12 @@ def test_slopes_and_gammas_are_shown_with_what_they_rest_on(tiny_store, tmp_path
         (["--measure", "0.5", "init.law=gpt2"], "init.law=gpt2 has no gamma"),
         (["--measure", "-1"], "above 0"),
         (["--init", "gamma=0.5"], "--init gamma=0.5"),
+        (["--init", "gamma,gamma=1,gamma=2"], "gives an option twice"),
+        (["--widths", ""], "write whole numbers"),
+        (["--widths", "64,1000000"], "models up to 8192 wide"),
+        (["--measure", "0.5", "--html", "x.html"], "--measure does one thing: leave out --init"),
+        (["--params-only", "--widths", "16,32"], "--params-only does one thing"),
+        (["--html", "/"], "--html /: is a folder"),
         (["init.gamma=-9"], "init: .*scale|init: .*draw"),
     ],
 )

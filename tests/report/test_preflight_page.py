@@ -23,7 +23,7 @@ from seedbed.report.preflight_figures import (
     width_figure,
 )
 from seedbed.report.preflight_rows import Arm, ChangeRow, CoordCheck, Resources, SlopeRow
-from seedbed.report.preflight_tables import percent, plan_table
+from seedbed.report.preflight_tables import gradient_table, percent, plan_table
 
 SLOPES = [
     SlopeRow(branch, (64, 128, 256), (0.1, 0.2, 0.4), slope, 0.01, 0.5, 128)
@@ -199,3 +199,17 @@ def test_a_page_of_gradients_that_are_zero_by_design():
     rows = [GradientRow("attn.q", 0.0, 0.0, None), GradientRow("head", 1.0, 1e-3, None)]
     one = arm("mup", first=first(rows))
     assert [len(axes.get_lines()[0].get_xdata()) for axes in gradient_figure([one]).axes] == [1, 0]
+
+
+def test_a_plan_that_differs_from_layer_to_layer_names_them():
+    plans = [arm("magnitude").plan, arm("gpt2").plan]
+    names = [row.labels[0] for row in plan_table(plans).rows]
+    assert "layers.0.attn.q" in names
+    assert "layers.*.attn_norm" in names
+    assert len(set(names)) == len(names)
+
+
+def test_what_has_no_gradient_loses_none_of_its_update():
+    rows = [GradientRow("attn.q", 0.0, 0.0, None), GradientRow("attn.o", 1.0, 0.1, 0.2)]
+    table = gradient_table([arm(first=first(rows, lost=0.5))])
+    assert [row.cells[0][2] for row in table.rows] == ["–", "50 %"]
