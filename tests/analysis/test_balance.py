@@ -130,5 +130,12 @@ def test_a_ratio_that_is_no_number_stops_the_search(broken, at):
 
 
 def test_a_ratio_that_jumps_over_the_target_ends():
+    asked = []
+
+    def jump(gamma: float) -> float:
+        asked.append(gamma)
+        return 2.0 if gamma < 0.7 else 0.5
+
     with pytest.raises(InputError, match="after 50 measurements mlp is still not 1 of its input"):
-        _search(lambda gamma: 2.0 if gamma < 0.7 else 0.5, "mlp", 1.0)
+        _search(jump, "mlp", 1.0)
+    assert len(asked) == 50
