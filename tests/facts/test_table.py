@@ -142,15 +142,15 @@ def test_what_is_no_module_is_refused():
 
 def test_two_modules_of_one_canonical_name_are_refused():
     class Colliding(nn.Module):
-        def __init__(self, first: str, second: str):
+        def __init__(self, proj: nn.Module, first: str, second: str):
             super().__init__()
             for name in (first, second):
-                inner = nn.Linear(2, 2) if name == "proj" else nn.ModuleDict({"proj": nn.Linear(2, 2)})
-                self.add_module(name, inner)
+                self.add_module(name, proj if name == "proj" else nn.ModuleDict({"proj": nn.Linear(2, 2)}))
 
     for order in (("proj", "module"), ("module", "proj")):
-        with pytest.raises(InputError, match=r"^Colliding: (module\.)?proj and (module\.)?proj have one name once"):
-            parameter_facts(Colliding(*order))
+        for proj in (nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))):
+            with pytest.raises(InputError, match=r"^Colliding: (module\.)?proj and (module\.)?proj have one name once"):
+                parameter_facts(Colliding(proj, *order))
 
     class Hiding(nn.Linear):
         def __init__(self):
