@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -119,18 +120,24 @@ def check_other_placements() -> None:
 def run(rank: int, size: int, folder: Path) -> None:
     warnings.simplefilter("ignore")  # of sharding on a CPU
     dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), size), rank=rank, world_size=size)
-    try:
-        (folder / f"{rank}.json").write_text(json.dumps(on_a_rank()))
-    finally:
-        dist.destroy_process_group()
+    (folder / f"{rank}.json").write_text(json.dumps(on_a_rank()))
+    dist.barrier()  # a rank that leaves first would cut the connection that the other still reads from
+
+
+def run_and_leave(rank: int, size: int, folder: Path) -> None:
+    run(rank, size, folder)
+    os._exit(0)  # the interpreter's end, with the threads of the process group still there, aborts now and then
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_sharded_models_hold_the_numbers_of_one_process(size, tmp_path):
     if size == 1:
-        run(0, 1, tmp_path)
+        try:
+            run(0, 1, tmp_path)
+        finally:
+            dist.destroy_process_group()
     else:
-        mp.spawn(run, args=(size, tmp_path), nprocs=size)
+        mp.spawn(run_and_leave, args=(size, tmp_path), nprocs=size)
     expected = one_process()
     assert len(set(expected)) == len(CASES)
     for rank in range(size):
