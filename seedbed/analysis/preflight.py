@@ -16,7 +16,7 @@ from seedbed.config.tree import AttentionConfig, OptimConfig
 from seedbed.data.split import IGNORED, Batch
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order
-from seedbed.facts.table import parameter_facts, part_of
+from seedbed.facts.table import parameter_facts, parts_of
 from seedbed.init import InitReport, apply_plan, make_plan
 from seedbed.measure.budget import measure_budget, predicted_budget
 from seedbed.measure.gradients import gradient_rows
@@ -105,7 +105,10 @@ def first_step(model: Decoder, facts: list[ParameterFact], config: Config, batch
     loss, hidden = forward_backward(ids.shape[1])
     pass_seconds = _now(ids.device) - began
 
-    gradients = gradient_rows(_weights_and_gradients(model, facts))
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    grads = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    pairs = zip(parts_of(facts, weights), parts_of(facts, grads), strict=True)
+    gradients = gradient_rows((part, weight, gradient) for (part, weight), (_, gradient) in pairs)
     logits = _logits(hidden, model.head_weight)
     before = {part.name: weight.clone() for part, weight in _some_rows(model, facts)}
     began = _now(ids.device)
@@ -140,18 +143,6 @@ def _now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def _weights_and_gradients(
-    model: Decoder, facts: list[ParameterFact]
-) -> list[tuple[ParameterFact, Tensor, Tensor | None]]:
-    parameters = dict(model.named_parameters())
-    triples = []
-    for fact in facts:
-        weight, gradient = parameters[fact.name].detach(), parameters[fact.name].grad
-        for part in fact.parts():
-            triples.append((part, part_of(weight, part), None if gradient is None else part_of(gradient, part)))
-    return triples
-
-
 def _logits(hidden: Tensor, head: Tensor) -> LogitStats:
     some = hidden[:: max(1, len(hidden) // LOGIT_TOKENS)]
     return logit_stats(some.float() @ head.detach().T)
@@ -159,11 +150,9 @@ def _logits(hidden: Tensor, head: Tensor) -> LogitStats:
 
 def _some_rows(model: Decoder, facts: list[ParameterFact]) -> Iterator[tuple[ParameterFact, Tensor]]:
     """Every matrix of ``model`` with evenly spaced rows of it, about LOST_ENTRIES entries; views."""
-    for fact in facts:
-        for part in fact.parts():
-            if part.is_matrix:
-                weight = part_of(model.get_parameter(fact.name).detach(), part)
-                yield part, weight[:: -(-weight.numel() // LOST_ENTRIES)]
+    for part, weight in parts_of(facts, {name: p.detach() for name, p in model.named_parameters()}):
+        if part.is_matrix:
+            yield part, weight[:: -(-weight.numel() // LOST_ENTRIES)]
 
 
 def _lost(model: Decoder, facts: list[ParameterFact], before: dict[str, Tensor]) -> list[LostRow]:

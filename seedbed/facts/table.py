@@ -4,7 +4,7 @@ Initialization, optimizer groups and analysis all read this table and nothing el
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from seedbed.facts.layers import layers, placement
 from seedbed.facts.patterns import WRITES_RESIDUAL, Roles, canonical, writes_residual
 from seedbed.facts.roles import roles_of
 
-__all__ = ["canonical", "parameter_facts", "part_of"]
+__all__ = ["canonical", "parameter_facts", "part_of", "parts_of"]
 
 
 class _Found(NamedTuple):
@@ -84,6 +84,13 @@ def part_of(parameter: Tensor, part: Place) -> Tensor:
     if part.transposed:
         parameter = parameter.mT
     return parameter if part.rows is None else parameter[slice(*part.rows)]
+
+
+def parts_of(facts: Iterable[ParameterFact], tensors: Mapping[str, Tensor]) -> Iterator[tuple[ParameterFact, Tensor]]:
+    """Every part of the parameters of ``facts`` with its view of ``tensors``, which has one for each by its name."""
+    for fact in facts:
+        for part in fact.parts():
+            yield part, part_of(tensors[fact.name], part)
 
 
 def _find(

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from seedbed.config.options import checked_options, law_options
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
-from seedbed.facts.table import canonical, parameter_facts, part_of
+from seedbed.facts.table import canonical, parameter_facts, part_of, parts_of
 from seedbed.init.plan import Joint, Plan, PlanRow, plan_law, undrawable
 from seedbed.init.report import InitReport, ReceiptRow
 from seedbed.init.reuse import open_copies
@@ -201,10 +201,7 @@ def _check_kept(parameters: dict[str, nn.Parameter], rows: Iterable[PlanRow]) ->
 def drawn_parts(module: nn.Module) -> Iterator[tuple[ParameterFact, Tensor]]:
     """Each parameter of ``module``, the blocks of a fused one apart, with its fact; views, not copies."""
     parameters = {canonical(name): parameter.detach() for name, parameter in module.named_parameters()}
-    for fact in parameter_facts(module):
-        for part in fact.parts():
-            tensor = parameters[fact.name]
-            yield part, part_of(tensor, part)
+    return parts_of(parameter_facts(module), parameters)
 
 
 def _receipt_row(row: PlanRow, values: Tensor) -> ReceiptRow:

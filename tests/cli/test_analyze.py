@@ -1,13 +1,11 @@
 """`seedbed analyze cohort`: one document or one table, and nothing overwritten by accident."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from tiny import config, quiet
 
-from seedbed import cli
 from seedbed.api import fit
 from seedbed.laws.cohort import read_cohort
 
@@ -17,20 +15,6 @@ def run(tmp_path_factory, tiny_store) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     fit(config(tiny_store, folder, "train.steps=2"), quiet)
     return folder
-
-
-@pytest.fixture
-def seedbed(monkeypatch, capsys):
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["seedbed", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert isinstance(stop.value.code, int)
-        return stop.value.code, out, err
-
-    return call
 
 
 def test_a_cohort_of_a_run(seedbed, run, tmp_path):

@@ -8,23 +8,7 @@ import sys
 
 import pytest
 
-from seedbed import cli
-
 TEXTS = ["the cat sat on the mat", "the dog sat on the log", "a café, 床前明月光 \U0001f600", "more words, more words"]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["seedbed", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert isinstance(stop.value.code, int)
-        return stop.value.code, out, err
-
-    return call
 
 
 @pytest.fixture
@@ -34,18 +18,18 @@ def corpus(tmp_path):
     return file
 
 
-def test_from_text_to_inspected_store(run, corpus, tmp_path):
-    code, out, _ = run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t", "--json")
+def test_from_text_to_inspected_store(seedbed, corpus, tmp_path):
+    code, out, _ = seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t", "--json")
     trained = json.loads(out)
     assert code == 0
     assert (trained["vocab_size"], trained["documents"]) == (262, 4)
     assert trained["skipped"] == {"blank line": 1, "empty text": 1}
     arguments = ("data", "prepare", corpus, "--tokenizer", tmp_path / "t", "-o", tmp_path / "s", "--seq-len", 16)
-    code, out, _ = run(*arguments, "--heldout", 0.3, "--json")
+    code, out, _ = seedbed(*arguments, "--heldout", 0.3, "--json")
     header = json.loads(out)["header"]
     assert (code, header["seq_len"], header["skipped"]) == (0, 16, {"blank line": 1, "empty text": 1})
     assert header["splits"]["heldout"]["documents"] >= 1
-    code, out, _ = run("data", "inspect", tmp_path / "s", "--bins", 1000, "--json")
+    code, out, _ = seedbed("data", "inspect", tmp_path / "s", "--bins", 1000, "--json")
     shown = json.loads(out)
     assert code == 0
     assert len(shown["bins"]) == header["splits"]["train"]["bins"]
@@ -55,28 +39,28 @@ def test_from_text_to_inspected_store(run, corpus, tmp_path):
     assert any(text in "".join(piece["text"] for piece in pieces) for text in TEXTS)
 
 
-def test_summaries_for_people_say_where_and_what(run, corpus, tmp_path):
-    _, out, _ = run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
+def test_summaries_for_people_say_where_and_what(seedbed, corpus, tmp_path):
+    _, out, _ = seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
     assert str(tmp_path / "t") in out
     assert "1 × empty text" in out
-    _, out, _ = run("data", "prepare", corpus, "--tokenizer", tmp_path / "t", "-o", tmp_path / "s")
+    _, out, _ = seedbed("data", "prepare", corpus, "--tokenizer", tmp_path / "t", "-o", tmp_path / "s")
     assert str(tmp_path / "s") in out
     assert "1 × empty text" in out
-    _, out, _ = run("data", "inspect", tmp_path / "s")
+    _, out, _ = seedbed("data", "inspect", tmp_path / "s")
     assert "train bin 0: document" in out
 
 
-def test_true_vocabulary_is_warned_about_on_stderr(run, corpus, tmp_path):
+def test_true_vocabulary_is_warned_about_on_stderr(seedbed, corpus, tmp_path):
     """Case 14."""
-    code, out, err = run("tokenizer", "train", corpus, "--vocab-size", 9000, "-o", tmp_path / "t", "--json")
+    code, out, err = seedbed("tokenizer", "train", corpus, "--vocab-size", 9000, "-o", tmp_path / "t", "--json")
     trained = json.loads(out)
     assert (code, trained["requested_vocab_size"]) == (0, 9000)
     assert trained["vocab_size"] < 9000
     assert f"warning: the vocabulary has {trained['vocab_size']} tokens" in err
 
 
-def test_wrong_input_exits_2_with_one_line_and_changes_nothing(run, corpus, tmp_path):
-    run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
+def test_wrong_input_exits_2_with_one_line_and_changes_nothing(seedbed, corpus, tmp_path):
+    seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"content": "x"}\n')
     prepare = ("data", "prepare", bad, "--tokenizer", tmp_path / "t", "-o", tmp_path / "s")
@@ -90,32 +74,32 @@ def test_wrong_input_exits_2_with_one_line_and_changes_nothing(run, corpus, tmp_
         (("data", "prepare", corpus, "--tokenizer", tmp_path, "-o", tmp_path / "s"), "not a tokenizer folder"),
         (("data", "inspect", tmp_path / "t"), "no token store"),
     ):
-        code, out, err = run(*arguments)
+        code, out, err = seedbed(*arguments)
         assert code == 2, err
         assert out == ""
         assert problem in err.splitlines()[-1], err
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_overwrite_and_damage(run, corpus, tmp_path):
-    run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
+def test_overwrite_and_damage(seedbed, corpus, tmp_path):
+    seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
     prepare = ("data", "prepare", corpus, "--tokenizer", tmp_path / "t", "-o", tmp_path / "s")
-    assert run(*prepare)[0] == 0
-    assert run(*prepare)[0] == 2
-    assert run(*prepare, "--overwrite", "--seq-len", 8)[0] == 0
+    assert seedbed(*prepare)[0] == 0
+    assert seedbed(*prepare)[0] == 2
+    assert seedbed(*prepare, "--overwrite", "--seq-len", 8)[0] == 0
     shard = tmp_path / "s" / "train-00000.bin"
     raw = shard.read_bytes()
     shard.write_bytes(bytes([raw[0] ^ 1]) + raw[1:])
-    code, _, err = run("data", "inspect", tmp_path / "s")
+    code, _, err = seedbed("data", "inspect", tmp_path / "s")
     assert code == 2
     assert "train-00000.bin changed" in err
 
 
-def test_overwrite_spares_what_is_not_its_own(run, corpus, tmp_path):
+def test_overwrite_spares_what_is_not_its_own(seedbed, corpus, tmp_path):
     """Folders of people, of the other kind, and those that hold an input, by whatever name."""
-    run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
+    seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
     prepare = ("data", "prepare", corpus, "--tokenizer", tmp_path / "t", "--seq-len", 16, "--overwrite", "-o")
-    assert run(*prepare, tmp_path / "s")[0] == 0
+    assert seedbed(*prepare, tmp_path / "s")[0] == 0
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("x")
     (tmp_path / "link").symlink_to(tmp_path / "t")
@@ -134,38 +118,38 @@ def test_overwrite_spares_what_is_not_its_own(run, corpus, tmp_path):
         ((*train, tmp_path / "mine"), "is not a folder made here with a tokenizer.json"),
         ((*train, tmp_path), f"holds the input {corpus}"),
     ):
-        code, out, err = run(*arguments)
+        code, out, err = seedbed(*arguments)
         assert (code, out) == (2, "")
         assert problem in err.splitlines()[-1], err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     inside.unlink()
-    assert run(*prepare, tmp_path / "s")[0] == 0
-    assert run(*train, tmp_path / "t")[0] == 0
+    assert seedbed(*prepare, tmp_path / "s")[0] == 0
+    assert seedbed(*train, tmp_path / "t")[0] == 0
 
 
-def test_quickstart_spares_folders_it_did_not_make(run, tmp_path):
+def test_quickstart_spares_folders_it_did_not_make(seedbed, tmp_path):
     """Refused before any work, also where only the second of its folders is somebody's."""
     for name in ("store", "tokenizer"):
         folder = tmp_path / name / name
         folder.mkdir(parents=True)
         (folder / "mine").write_text("x")
-        code, _, err = run("quickstart", "--dir", tmp_path / name)
+        code, _, err = seedbed("quickstart", "--dir", tmp_path / name)
         assert code == 2
         assert f"{folder}: is not a folder made here" in err
         assert [path.name for path in (tmp_path / name).rglob("*")] == [name, "mine"]
 
 
-def test_no_frames_where_stderr_is_a_pipe(run, corpus, tmp_path):
-    _, _, err = run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
+def test_no_frames_where_stderr_is_a_pipe(seedbed, corpus, tmp_path):
+    _, _, err = seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
     assert re.fullmatch(r"training the tokenizer: 4 documents, \d+ bytes \(\d+ s\)\n", err)
     corpus.write_text('{"text": "a"}\n7\n')
-    _, _, err = run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "u")
+    _, _, err = seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "u")
     assert re.fullmatch(r"error: .*a\.jsonl:2: .*\n", err)
 
 
-def test_a_full_disk_is_an_os_error_with_a_name(run, corpus, tmp_path):
+def test_a_full_disk_is_an_os_error_with_a_name(seedbed, corpus, tmp_path):
     """A limit on the size of files stands in for it; what was written so far is removed again."""
-    assert run("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")[0] == 0
+    assert seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")[0] == 0
     corpus.write_text("".join(json.dumps({"text": text * 200}) + "\n" for text in TEXTS))
     before = sorted(tmp_path.rglob("*"))
     for work, name in (
@@ -184,9 +168,9 @@ def test_a_full_disk_is_an_os_error_with_a_name(run, corpus, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_pipe_as_input_is_named_so(run, tmp_path):
+def test_a_pipe_as_input_is_named_so(seedbed, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    code, _, err = run("tokenizer", "train", tmp_path / "pipe", "--vocab-size", 262, "-o", tmp_path / "t")
+    code, _, err = seedbed("tokenizer", "train", tmp_path / "pipe", "--vocab-size", 262, "-o", tmp_path / "t")
     assert code == 2
     assert "pipe: not a regular file" in err
 
