@@ -16,6 +16,8 @@ from torch import nn
 from seedbed.config import Config
 from seedbed.facts.table import parameter_facts
 from seedbed.init import apply_plan, make_plan, materialize_
+from seedbed.init.apply import draw
+from seedbed.laws import Distribution
 from seedbed.model import Decoder
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "astrai-1.2b.yaml"
@@ -53,6 +55,12 @@ def main() -> None:
         f"apply_plan {statistics.median(ours for _, ours in pairs):.1f} s: "
         f"{statistics.median(ratios):.2f}x ({ratios[0]:.2f}-{ratios[-1]:.2f})"
     )
+    times = []
+    for seed in range(ROUNDS):
+        began = time.process_time()
+        draw((2048, 2048), Distribution("spectrum", 0.02, decay=5.0), seed, "w")
+        times.append(time.process_time() - began)
+    print(f"a shaped spectrum of 2048 x 2048: {statistics.median(times):.1f} s ({min(times):.1f}-{max(times):.1f})")
 
 
 if __name__ == "__main__":
