@@ -1,6 +1,7 @@
 """What pydantic found wrong with a configuration, in one line: where, what, and what was probably meant."""
 
 import re
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -11,8 +12,10 @@ from seedbed.config.tree import Config, InitConfig
 from seedbed.laws import find_law, known_laws
 
 
-def explain(error: ValidationError, where: str, origin: dict[tuple[str, ...], str]) -> str:
-    """One line for the first problem, with the count of the others."""
+def explain(
+    error: ValidationError, where: str, origin: dict[tuple[str, ...], str], tree: type[BaseModel] = Config
+) -> str:
+    """One line for the first problem with a ``tree``, with the count of the others."""
     problems = error.errors()
     first = problems[0]
     places = [[str(part) for part in problem["loc"] if not _is_branch(part, problem["loc"])] for problem in problems]
@@ -21,7 +24,7 @@ def explain(error: ValidationError, where: str, origin: dict[tuple[str, ...], st
     dotted = ".".join(loc)
     kind, message = first["type"], first["msg"]
     if kind == "extra_forbidden":
-        message = f"unknown key; {_key_hint(loc[-1], first['loc'])}"
+        message = f"unknown key; {_key_hint(loc[-1], first['loc'], tree)}"
     elif kind == "value_error":
         message = message.removeprefix("Value error, ")
     elif kind == "literal_error" and isinstance(first["input"], str):
@@ -46,10 +49,17 @@ def section(model: type[BaseModel], key: str, kind: str | None = None) -> type[B
     """The model of the section ``key`` of ``model`` (of its alternatives the one of this ``kind``), or None."""
     if key not in model.model_fields:
         return None
-    annotation = model.model_fields[key].annotation
-    options = [a for a in (annotation, *get_args(annotation)) if isinstance(a, type) and issubclass(a, BaseModel)]
+    options = list(_models(model.model_fields[key].annotation))
     named = [a for a in options[1:] if kind in get_args(a.model_fields["kind"].annotation)]
     return (named or options or [None])[0]
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The sections that an annotation names, also inside lists, mappings and unions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
 
 
 def _show(value: Any) -> str:
@@ -75,19 +85,19 @@ def _is_branch(part: Any, loc: tuple[Any, ...]) -> bool:
     return index > 0 and part in ("int", "float", "constrained-int", "constrained-float", "tuple")
 
 
-def _key_hint(key: str, loc: tuple[Any, ...]) -> str:
+def _key_hint(key: str, loc: tuple[Any, ...], tree: type[BaseModel]) -> str:
     """A known key of the same section, or the path of a field elsewhere with the name that was meant."""
-    known, paths = _known_keys(loc[:-1]), _paths(Config)
+    known, paths = _known_keys(loc[:-1], tree), _paths(tree)
     exact = [path for path in paths if path.rpartition(".")[2] == key]
     if not exact and close_name(key, known) is None:
         meant = get_close_matches(key, [path.rpartition(".")[2] for path in paths], n=1, cutoff=0.8)
-        meant += [ELSEWHERE[name] for name in get_close_matches(key, ELSEWHERE, n=1, cutoff=0.8)]
+        if tree is Config:
+            meant += [ELSEWHERE[name] for name in get_close_matches(key, ELSEWHERE, n=1, cutoff=0.8)]
         exact = [path for path in paths if meant and path.rpartition(".")[2] == meant[0]]
     return f"did you mean '{' or '.join(exact)}'?".replace(" or ", "' or '") if exact else suggest(key, known)
 
 
-def _known_keys(loc: tuple[Any, ...]) -> list[str]:
-    model: type[BaseModel] = Config
+def _known_keys(loc: tuple[Any, ...], model: type[BaseModel]) -> list[str]:
     for index, key in enumerate(loc):
         inner = section(model, str(key), str(loc[index + 1]) if index + 1 < len(loc) else None)
         model = inner or model  # not a key: the branch of a union, which has been chosen already

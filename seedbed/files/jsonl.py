@@ -5,7 +5,7 @@ import gzip
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,10 +20,18 @@ _CHUNK = 1 << 20
 
 @dataclass
 class ReadCounts:
-    """What reading left out and what it mended, by reason."""
+    """What was left out and what was mended, by reason."""
 
     skipped: Counter[str] = field(default_factory=Counter)
     repaired: Counter[str] = field(default_factory=Counter)
+    keep: Callable[[dict[str, Any]], None] | None = None
+    """Given what is left out: `where` (file:line), `reason`, `record`."""
+
+    def skip(self, reason: str, where: str, record: Any) -> None:
+        """Count something that is left out, and keep it where that is wanted."""
+        self.skipped[reason] += 1
+        if self.keep is not None:
+            self.keep({"where": where, "reason": reason, "record": record})
 
 
 def read_jsonl(
@@ -50,7 +58,7 @@ def read_jsonl(
         except InputError:
             if on_bad == "strict":
                 raise
-            counts.skipped["not one JSON value"] += 1
+            counts.skip("not one JSON value", f"{path}:{number}", line.decode("utf-8", "replace").strip())
             continue
         yield number, value
 

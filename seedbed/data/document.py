@@ -1,0 +1,82 @@
+"""What a record becomes before it is tokens: sequences of text with what is trained in them."""
+
+import hashlib
+import json
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+SplitName = Literal["train", "heldout"]
+
+
+class Piece(NamedTuple):
+    """Text whose tokens are predicted, or only read."""
+
+    text: str
+    trained: bool
+
+
+class Conversation(NamedTuple):
+    """Messages (`role`, `content`, and what else the template reads) of which some roles are trained."""
+
+    messages: list[dict[str, Any]]
+    roles: list[str]
+
+
+Sequence = list[Piece | Conversation]
+
+
+class Document(NamedTuple):
+    """One record. ``texts`` has the sequences of each output, ``numbers`` the values; one each unless they are lists."""
+
+    id: str
+    where: str
+    """`file:line`."""
+    domain: str
+    lang: str
+    split: SplitName | None
+    """Set where the source decides it; otherwise the text does."""
+    texts: dict[str, list[Sequence]]
+    numbers: dict[str, list[float]]
+
+
+def text_document(id: str, text: str, split: SplitName | None = None, domain: str = "", lang: str = "") -> Document:
+    """A document that is one text, all of it trained."""
+    return Document(id, id, domain, lang, split, {"text": [[Piece(text, True)]]}, {})
+
+
+def content(document: Document) -> str:
+    """Its text, as filters and the search for copies see it: all pieces and messages of all outputs, joined."""
+    return "".join(
+        part.text if isinstance(part, Piece) else "\n".join(str(m.get("content") or "") for m in part.messages)
+        for sequences in document.texts.values()
+        for sequence in sequences
+        for part in sequence
+    )
+
+
+def text_hash(text: str) -> bytes:
+    """16 bytes that tell texts apart, the same everywhere and always."""
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
+
+
+def dump(document: Document) -> str:
+    """One line of JSON."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def parse(line: str | bytes) -> Document:
+    """The document of a line that `dump` wrote."""
+    id, where, domain, lang, split, texts, numbers = json.loads(line)
+    for sequences in texts.values():
+        for sequence in sequences:
+            # a piece's first item is its text, a conversation's its messages
+            sequence[:] = [Piece(*part) if isinstance(part[0], str) else Conversation(*part) for part in sequence]
+    return Document(id, where, domain, lang, split, texts, numbers)
+
+
+class Encoded(NamedTuple):
+    """A sequence as tokens."""
+
+    ids: np.ndarray  # [n] uint32
+    trained: np.ndarray | None  # [n] bool; None where every token is

@@ -1,0 +1,262 @@
+"""The specification of a store: which text, how it is cleaned, cut, packed and kept, as data."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from seedbed.config.explain import explain
+from seedbed.config.reader import parse_file, to_json
+from seedbed.errors import InputError
+
+Text = Annotated[str, Field(min_length=1, pattern="^[^\\x00]*$")]
+Count = Annotated[int, Field(ge=0, lt=2**40)]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Source(Part):
+    path: Text
+    """A file, a folder, a pattern (`corpus/en_*.jsonl.zst`), or any fsspec address (`s3://bucket/part-*.parquet`)."""
+    format: Literal["auto", "jsonl", "parquet", "text", "dataset"] = "auto"
+    """auto: by name. text: each file of a folder is a document. dataset: what `Dataset.save_to_disk` wrote."""
+    domain: Text | None = None
+    """Domain of all its documents. Default: each record's own (domain_field), else the file's name."""
+    domain_field: Text = "domain"
+    """Key of a record's domain."""
+    lang_field: Text = "lang"
+    """Key of a record's language."""
+    id_field: Text = "id"
+    """Key of a record's name, a string or a number. Default where a record has none: its file and line."""
+    split_field: Text | None = None
+    """Key of a record's split, `train` or `heldout`; without it the text decides (see heldout)."""
+    options: dict[str, Any] = {}
+    """What the file system needs, passed to fsspec (`{anon: true}`)."""
+
+
+class Section(Part):
+    field: Text
+    """Key of the text; under by_role of a list of messages (role, content), or of the first user's message."""
+    action: Literal["train", "mask", "by_role"] = "train"
+    """train: its tokens are predicted. mask: they are read only. by_role: a conversation, rendered by chat_template, in
+    which what the trained roles say is predicted."""
+    roles: list[Text] = ["assistant"]
+    """Roles that by_role trains."""
+    answer: Text | None = None
+    """Key of a reply (text, one message or several) that by_role appends to the conversation."""
+
+
+class Output(Part):
+    sections: Annotated[list[Section], Field(min_length=1)] | None = None
+    """What a sequence is made of, in order."""
+    each: bool = False
+    """The field of its one section holds a list; each item makes a sequence."""
+    numbers: Text | None = None
+    """Instead of sections: key of a number, or of a list of numbers, such as rewards."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.sections is None) == (self.numbers is None):
+            raise ValueError("set sections, or numbers")
+        if self.each and len(self.sections or []) != 1:
+            raise ValueError("each: the items of a list make the sequences of exactly one section")
+        return self
+
+
+class RepetitionFilter(Part):
+    n: Annotated[int, Field(ge=1, le=100)]
+    """Length of the n-grams."""
+    max_share: Share
+    """A document is rejected when more than this share of it lies in n-grams that occurred before."""
+
+
+class LanguageFilter(Part):
+    script: Literal["latin", "han"]
+    """Script that is counted."""
+    min_share: Share
+    """Least share of the letters in that script."""
+
+
+class QualityFilter(Part):
+    max_symbol_share: Share = 1.0
+    """Characters that are neither letters, digits, space nor common punctuation."""
+    max_digit_share: Share = 1.0
+    """Digits among the characters that are no space."""
+    min_mean_word: Annotated[float, Field(ge=0)] = 0.0
+    """Least mean length of words in characters (Latin text: 3 is usual)."""
+    max_mean_word: Annotated[float, Field(ge=0, le=1e9)] = 1e9
+    """Largest mean length of words."""
+    min_lines_ended: Share = 0.0
+    """Least share of lines that end in punctuation."""
+
+
+class Filters(Part):
+    char_repetition: RepetitionFilter | None = None
+    """N-grams of characters (S1: spam, padding)."""
+    word_repetition: RepetitionFilter | None = None
+    """N-grams of words; each Han character counts as a word."""
+    language: LanguageFilter | None = None
+    """Share of a script."""
+    quality: QualityFilter | None = None
+    """Simple measures of prose."""
+    datatrove: dict[Text, dict[str, Any]] = {}
+    """Filters of datatrove by class name, with their arguments: `{GopherQualityFilter: {min_doc_words: 20}}`."""
+
+
+class NearDuplicates(Part):
+    threshold: Annotated[float, Field(ge=0.3, le=1)] = 0.7
+    """Exact Jaccard similarity of character n-grams from which the later document is dropped (S1 2.3)."""
+    ngram: Annotated[int, Field(ge=1, le=3)] = 3
+    """Characters of an n-gram."""
+    permutations: Annotated[int, Field(ge=16, le=1024)] = 128
+    """Hashes of a MinHash signature."""
+    bands: Annotated[int, Field(ge=1, le=256)] = 25
+    """Bands of the search for candidates."""
+    rows: Annotated[int, Field(ge=1, le=64)] = 5
+    """Hashes of a band: documents that agree on all of one band are compared."""
+
+    @model_validator(mode="after")
+    def _bands_fit(self) -> Self:
+        if self.bands * self.rows > self.permutations:
+            raise ValueError(f"bands * rows is {self.bands * self.rows}, more than permutations, {self.permutations}")
+        return self
+
+
+class Dedup(Part):
+    exact: bool = False
+    """Drop a document whose text occurred before."""
+    near: NearDuplicates | None = None
+    """Drop a document that is nearly an earlier, kept one."""
+    alarm: Share = 0.5
+    """Warn when a source loses more than this share of its documents."""
+
+
+class Mixture(Part):
+    weights: Annotated[dict[Text, Annotated[float, Field(ge=0, le=1e9)]], Field(min_length=1)]
+    """Share of the training tokens by domain; a domain that is not named is left out."""
+    tokens: Annotated[int, Field(gt=0, lt=2**53)] | None = None
+    """Training tokens wanted. Default: as many as no domain has to be read more than max_epochs times for."""
+    max_epochs: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """How often a document may be trained on in one epoch of the store, at most."""
+
+    @model_validator(mode="after")
+    def _some_weight(self) -> Self:
+        if sum(self.weights.values()) <= 0:
+            raise ValueError("weights sum to 0; give one domain a weight above it")
+        return self
+
+
+class Packing(Part):
+    strategy: Literal["simple", "bfd", "bfd_split", "none"] = "simple"
+    """simple: documents one after another, cut where a bin is full. bfd: best fit decreasing, longer documents are cut
+    off. bfd_split: best fit decreasing, longer documents go on in further bins. none: one sequence a bin, cut off."""
+    seq_len: Annotated[int, Field(ge=2, lt=2**31)] = 256
+    """Tokens of a bin."""
+    position_ids: Literal["none", "doc_reset", "continuous"] = "doc_reset"
+    """none: a token's place in its bin. doc_reset: its place in the document's piece in the bin. continuous: its place
+    in the document, counted on in further bins."""
+
+
+class Storage(Part):
+    format: Literal["bin", "hdf5", "jsonl"] = "bin"
+    """bin: flat files, memory-mapped. hdf5: read into shared memory. jsonl: texts, encoded when they are read."""
+    shard_tokens: Annotated[int, Field(gt=0, lt=2**40)] = 100_000_000
+    """Tokens of a shard, to the nearest whole bin (S1 appendix: 100M)."""
+    dtype: Literal["auto", "uint16", "uint32"] = "auto"
+    """Type of the stored ids. auto: the smallest that holds the vocabulary."""
+
+
+def _paths(value: Any) -> Any:
+    """A path alone stands for a source with nothing else set."""
+    return [{"path": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
+
+
+class Spec(Part):
+    sources: Annotated[list[Source], BeforeValidator(_paths), Field(min_length=1)]
+    """Where records come from, in the order of training documents; a path alone is enough."""
+    tokenizer: Text
+    """Folder of the tokenizer."""
+    on_bad: Literal["strict", "skip"] = "strict"
+    """A record that is none: stop, or count it and go on."""
+    sections: Annotated[list[Section], Field(min_length=1)] | None = None
+    """What a document is made of. Default: the text under `text`."""
+    outputs: Annotated[dict[Text, Output], Field(min_length=1)] | None = None
+    """Several sequences a record (chosen and rejected, prompts and rewards) instead of one; needs packing none."""
+    chat_template: Text | None = None
+    """Jinja template for by_role: `tokenizer` (its own), `chatml`, or a file."""
+    min_chars: Count = 0
+    """Fields with fewer characters are left out with their record (S1 uses 50)."""
+    max_chars: Count | None = None
+    """Fields with more characters are left out with their record (S1 uses 2,000,000)."""
+    clean: list[Literal["html", "urls", "markdown", "nfc", "nfkc", "whitespace"]] = []
+    """What is done to every field, in this order."""
+    filters: Filters = Filters()
+    """Which documents are rejected."""
+    dedup: Dedup = Dedup()
+    """Which copies are dropped."""
+    heldout: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Share of the documents that is held out, chosen by a hash of their text."""
+    mixture: Mixture | None = None
+    """Share of the domains in training. Default: all there is, once."""
+    packing: Packing = Packing()
+    """How documents become bins."""
+    storage: Storage = Storage()
+    """How bins are kept."""
+    keep_rejects: bool = False
+    """Keep what was left out, with the reason, in `rejects.jsonl`."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.sections is not None and self.outputs is not None:
+            raise ValueError("sections and outputs: set one of them")
+        if self.outputs is not None and self.packing.strategy != "none":
+            raise ValueError(
+                f"packing.strategy: {self.packing.strategy} would tear apart the outputs of a record; set none"
+            )
+        if not self.texts():
+            raise ValueError("outputs: none of them has sections, so there is no text")
+        for name in self.outputs or {}:
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+                raise ValueError(f"outputs: {name!r} names a folder; use lower-case letters, digits and _")
+        if self.storage.format == "jsonl" and (self.packing.strategy != "simple" or self.outputs is not None):
+            raise ValueError(
+                "storage.format: jsonl is encoded when it is read, but only packing.strategy simple needs no lengths "
+                "beforehand; set it, or store bin"
+            )
+        by_role = any(section.action == "by_role" for sections in self.texts().values() for section in sections)
+        if by_role and self.chat_template is None:
+            raise ValueError("chat_template: by_role needs one: tokenizer, chatml, or a file")
+        if self.chat_template is not None and not by_role:
+            raise ValueError("chat_template: no section has the action by_role, so nothing would use it")
+        if self.max_chars is not None and self.max_chars < self.min_chars:
+            raise ValueError(f"max_chars: {self.max_chars} is below min_chars, {self.min_chars}")
+        return self
+
+    def texts(self) -> dict[str, list[Section]]:
+        """Sections of the outputs that are token sequences, by name; "text" is the one of a spec without outputs."""
+        if self.outputs is None:
+            return {"text": self.sections or [Section(field="text")]}
+        return {name: output.sections for name, output in self.outputs.items() if output.sections is not None}
+
+
+def load_spec(path: str | Path) -> Spec:
+    """Read a specification, YAML or JSON. Raises InputError with file, path of the field, and what was meant."""
+    tree = parse_file(path)
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}: a specification is a mapping (sources:, tokenizer:, packing:, ...)")
+    return spec_from(tree, str(path))
+
+
+def spec_from(tree: dict[str, Any], where: str) -> Spec:
+    """A specification from plain values; ``where`` names the source in errors. Raises InputError as load_spec does."""
+    try:
+        return Spec.model_validate_json(to_json(tree, where))
+    except ValidationError as error:
+        raise InputError(explain(error, where, {}, Spec)) from None
