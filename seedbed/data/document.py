@@ -68,11 +68,13 @@ def dump(document: Document) -> str:
 def parse(line: str | bytes) -> Document:
     """The document of a line that `dump` wrote."""
     id, where, domain, lang, split, texts, numbers = json.loads(line)
-    for sequences in texts.values():
-        for sequence in sequences:
-            # a piece's first item is its text, a conversation's its messages
-            sequence[:] = [Piece(*part) if isinstance(part[0], str) else Conversation(*part) for part in sequence]
+    texts = {name: [parse_sequence(sequence) for sequence in sequences] for name, sequences in texts.items()}
     return Document(id, where, domain, lang, split, texts, numbers)
+
+
+def parse_sequence(values: list[Any]) -> Sequence:
+    """The sequence of its JSON values: a piece begins with its text, a conversation with its messages."""
+    return [Piece(*part) if isinstance(part[0], str) else Conversation(*part) for part in values]
 
 
 class Encoded(NamedTuple):

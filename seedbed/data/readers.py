@@ -1,0 +1,81 @@
+"""The tokens of a shard as one array, whatever holds them: memory-mapped, in shared memory, or encoded when read."""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+import h5py
+import numpy as np
+import torch
+
+from seedbed.data.document import Encoded, parse_sequence
+from seedbed.data.encode import Encoder
+from seedbed.data.layout import PLACE, TRAINED, little, read_array
+
+KEPT_DOCUMENTS = 256  # encoded documents that a lazy reader remembers: neighbouring bins share some
+
+
+class Tokens(Protocol):
+    def read(self, start: int, stop: int) -> Encoded:
+        """Ids [start, stop) of the shard, and which of them are predicted (None: all)."""
+        ...
+
+
+class ArrayTokens:
+    """Tokens that lie in arrays: ids [n], trained [n] or None."""
+
+    def __init__(self, ids: np.ndarray, trained: np.ndarray | None):
+        self._ids, self._trained = ids, trained
+
+    def read(self, start: int, stop: int) -> Encoded:
+        return Encoded(self._ids[start:stop], None if self._trained is None else self._trained[start:stop])
+
+
+class LazyTokens:
+    """Sequences that are encoded when they are read."""
+
+    def __init__(self, folder: Path, encoder: Encoder):
+        self._bytes = read_array(folder / "documents.jsonl", np.dtype("u1"))
+        self._lines = np.append(read_array(folder / "lines.bin", PLACE), len(self._bytes))  # [n + 1]
+        self._starts = np.array(read_array(folder / "starts.bin", PLACE))  # [n]; the first may lie before the shard
+        self._encoder = encoder
+        self._document = lru_cache(KEPT_DOCUMENTS)(self._encode)
+
+    def read(self, start: int, stop: int) -> Encoded:
+        first = int(np.searchsorted(self._starts, start, side="right")) - 1
+        last = int(np.searchsorted(self._starts, stop, side="left"))
+        found = []
+        for line in range(first, last):
+            begin, whole = int(self._starts[line]), self._document(line)
+            span = slice(max(start - begin, 0), stop - begin)
+            trained = np.ones(len(whole.ids), bool) if whole.trained is None else whole.trained
+            found.append((whole.ids[span], trained[span]))
+        return Encoded(np.concatenate([ids for ids, _ in found]), np.concatenate([trained for _, trained in found]))
+
+    def _encode(self, line: int) -> Encoded:
+        raw = self._bytes[self._lines[line] : self._lines[line + 1]].tobytes()
+        return self._encoder.encode([parse_sequence(json.loads(raw))])[0]
+
+
+def mapped(folder: Path, dtype: str) -> ArrayTokens:
+    """Flat files, memory-mapped: the system's page cache holds what is read, once for all processes (S1, storage)."""
+    trained = folder / "trained.bin"
+    return ArrayTokens(
+        read_array(folder / "tokens.bin", little(dtype)), read_array(trained, TRAINED) if trained.is_file() else None
+    )
+
+
+def shared(folder: Path) -> ArrayTokens:
+    """An HDF5 file read once into shared memory, which worker processes get without a copy (S1, storage)."""
+    with h5py.File(folder / "tokens.h5", "r") as file:
+        held = [_into_shared_memory(file[name]) if name in file else None for name in ("tokens", "trained")]
+    assert held[0] is not None
+    return ArrayTokens(held[0], held[1])
+
+
+def _into_shared_memory(dataset: h5py.Dataset) -> np.ndarray:
+    raw = torch.empty(dataset.size * dataset.dtype.itemsize, dtype=torch.uint8).share_memory_()
+    array = raw.numpy().view(dataset.dtype)
+    dataset.read_direct(array)
+    return array
