@@ -99,7 +99,7 @@ def _measure(
         for part, tensor in matrices:
             tensor.mul_(part.d_in ** (drawn_at - gamma))
         drawn_at = gamma
-        return float(branch_ratios(model, family, batch.ids, batch.doc_ids).mean())
+        return float(branch_ratios(model, family, batch.ids, batch.doc_ids, batch.positions).mean())
 
     return ratio_at
 

@@ -116,7 +116,7 @@ def _passed(model: Decoder, batch: Batch) -> dict[str, tuple[tuple[Any, ...], Te
         for name, module in model.named_modules():
             if name.endswith(BRANCHES) or module is model.norm:
                 stack.callback(module.register_forward_hook(leave(name)).remove)
-        passed["logits"] = (), model(batch.ids, batch.doc_ids)
+        passed["logits"] = (), model(batch.ids, batch.doc_ids, positions=batch.positions)
     return passed
 
 
@@ -124,7 +124,8 @@ def _batch(split: Split | None, vocab: int) -> Batch:
     if split is not None:
         return Batch(*(x[:, :LENGTH] for x in split.windows(range(min(SEQUENCES, len(split))))))
     ids = torch.randint(vocab, (SEQUENCES, LENGTH + 1), generator=torch.Generator().manual_seed(0))
-    return Batch(ids[:, :-1], ids[:, 1:], torch.zeros(SEQUENCES, LENGTH, dtype=torch.int64))
+    doc_ids = torch.zeros(SEQUENCES, LENGTH, dtype=torch.int64)
+    return Batch(ids[:, :-1], ids[:, 1:], doc_ids, torch.arange(LENGTH).expand_as(doc_ids))
 
 
 def _trained(config: Config, seed: int, batch: Batch, steps: int) -> list[dict[str, float]]:
@@ -135,7 +136,7 @@ def _trained(config: Config, seed: int, batch: Batch, steps: int) -> list[dict[s
     optimizers = build_optimizers(model, facts, config.optim.model_copy(update={"weight_decay": 0.0}))
     initial, n_targets, result = copy.deepcopy(model), int((batch.targets != IGNORED).sum()), []
     for step in range(1, steps + 1):
-        hidden = model(batch.ids, batch.doc_ids, hidden=True)
+        hidden = model(batch.ids, batch.doc_ids, hidden=True, positions=batch.positions)
         chunked_cross_entropy(hidden, model.head_weight, batch.targets, scale=1 / n_targets).backward()
         optimizers.step()
         optimizers.zero_grad()

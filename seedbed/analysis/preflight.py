@@ -48,21 +48,21 @@ def measure_arm(config: Config, batch: Batch) -> Arm:
     receipt = apply_plan(model, plan, config.run.seed)
     model.to(device)
     batch = Batch(*(x.to(device) for x in batch))
-    ids, _, doc_ids = batch
-    residual = residual_report(model, ids, doc_ids)
+    ids, _, doc_ids, positions = batch
+    residual = residual_report(model, ids, doc_ids, positions)
     if not math.isfinite(residual.flow):
         raise InputError(f"init: {plan.title}: the first forward pass overflows fp32; choose a smaller scale")
     predicted = predicted_budget(config.model, drawn_std(facts, receipt))
-    few, few_doc_ids = ids[:1, :PRECISION_TOKENS], doc_ids[:1, :PRECISION_TOKENS]
+    few = [x[:1, :PRECISION_TOKENS] for x in (ids, doc_ids, positions)]
     return Arm(
         title=plan.title,
         plan=plan,
         scaling=branch_scaling(config.model, config.init),
         residual=residual,
-        budget=measure_budget(model, ids, doc_ids, predicted),
-        precision=bf16_errors(model, few, few_doc_ids),
-        precision_tokens=few.numel(),
-        sink=sink_report(model, ids, doc_ids),
+        budget=measure_budget(model, ids, doc_ids, predicted, positions),
+        precision=bf16_errors(model, *few),
+        precision_tokens=few[0].numel(),
+        sink=sink_report(model, ids, doc_ids, positions),
         first=first_step(model, facts, config, batch),  # last: the weights change
     )
 
@@ -82,7 +82,7 @@ def first_step(model: Decoder, facts: list[ParameterFact], config: Config, batch
     """Loss and gradients of ``model`` on ``batch``, and one timed optimizer step at the peak rate, clipped as the run
     is. Precision is the run's, on a CPU fp32; not compiled. The weights of ``model`` change.
     """
-    ids, targets, doc_ids = batch
+    ids, targets, doc_ids, positions = batch
     supervised = int((targets != IGNORED).sum())
     bf16 = timed_precision(config, ids.device.type) == "bf16"
     autocast = torch.autocast(ids.device.type, torch.bfloat16) if bf16 else nullcontext()
@@ -91,7 +91,7 @@ def first_step(model: Decoder, facts: list[ParameterFact], config: Config, batch
     def forward_backward(tokens: int) -> tuple[Tensor, Tensor]:
         """The mean loss of the first ``tokens`` of each row, and the states [N, D] that the head reads."""
         with autocast:
-            hidden = model(ids[:, :tokens], doc_ids[:, :tokens], hidden=True)
+            hidden = model(ids[:, :tokens], doc_ids[:, :tokens], hidden=True, positions=positions[:, :tokens])
             loss = chunked_cross_entropy(hidden, model.head_weight, targets[:, :tokens], scale=1 / supervised)
         loss.backward()
         return loss.detach(), hidden.detach().flatten(0, 1)

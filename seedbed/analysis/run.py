@@ -93,4 +93,4 @@ def _sink(model: Decoder, store: Store) -> SinkReport | None:
         return None
     batch = split.windows(range(min(SINK_SEQUENCES, len(split))))
     device = next(model.parameters()).device
-    return sink_report(model, batch.ids.to(device), batch.doc_ids.to(device))
+    return sink_report(model, *(x.to(device) for x in (batch.ids, batch.doc_ids, batch.positions)))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from torch import Tensor
 
 from seedbed.analysis.resources import meta_facts
 from seedbed.analysis.scaling import at_width, branch_scaling, family_of
@@ -41,17 +42,17 @@ def over_widths(
     widths = family_of(widths)
     if seeds < 2:
         raise InputError(f"seeds: a standard error needs at least two, got {seeds}")
-    windows, vocab = _windows(batch)
+    ids, doc_ids, vocab = _windows(batch)
     draws, facts = [], []  # of each width: what each seed measures; d_in by role
     for width in widths:
         full = at_width(model, width, widths[0])
-        length = max(windows.ids.shape[1], 2)
+        length = max(ids.shape[1], 2)
         decoder = Decoder(full.model_copy(update={"vocab_size": vocab, "max_seq_len": length}))
         plan = _planned(decoder, full, init)
-        draws.append([_measured(decoder, plan, seed, windows) for seed in range(seeds)])
+        draws.append([_measured(decoder, plan, seed, ids, doc_ids) for seed in range(seeds)])
         facts.append({row.role: row.d_in for row in plan.rows})
     logs = {name: np.array([[draw[name] for draw in of_width] for of_width in draws]) for name in draws[0][0]}
-    tokens, expected = int((windows.doc_ids >= 0).sum()), _expected(model, init, widths)
+    tokens, expected = int((doc_ids >= 0).sum()), _expected(model, init, widths)
     slopes = [
         SlopeRow(name, tuple(widths), _geometric(logs[name]), *_fit(widths, logs[name]), expected.get(name), tokens)
         for name in ("attention", "mlp", "flow")
@@ -63,14 +64,14 @@ def over_widths(
     return slopes, gammas
 
 
-def _windows(batch: Batch) -> tuple[Batch, int]:
-    """The first windows of ``batch``, and how many distinct tokens they hold. Those are numbered anew: a table of
-    what occurs is enough."""
+def _windows(batch: Batch) -> tuple[Tensor, Tensor, int]:
+    """Ids and document ids of the first windows of ``batch``, and how many distinct tokens they hold. Those are
+    numbered anew: a table of what occurs is enough. Positions too: a window is a sequence by itself."""
     length = min(LENGTH, batch.ids.shape[1])
     whole = batch.ids.shape[1] // length * length
-    ids, targets, doc_ids = (x[:, :whole].reshape(-1, length)[:SEQUENCES] for x in batch)
+    ids, doc_ids = (x[:, :whole].reshape(-1, length)[:SEQUENCES] for x in (batch.ids, batch.doc_ids))
     distinct, ids = ids.unique(return_inverse=True)
-    return Batch(ids, targets, doc_ids), len(distinct)
+    return ids, doc_ids, len(distinct)
 
 
 def _planned(decoder: Decoder, full: ModelConfig, init: InitConfig) -> Plan:
@@ -82,11 +83,10 @@ def _planned(decoder: Decoder, full: ModelConfig, init: InitConfig) -> Plan:
     return replace(short, rows=tuple(replace(row, distribution=of.distribution) for row, of in rows))
 
 
-def _measured(decoder: Decoder, plan: Plan, seed: int, windows: Batch) -> dict[str, float]:
+def _measured(decoder: Decoder, plan: Plan, seed: int, ids: Tensor, doc_ids: Tensor) -> dict[str, float]:
     """Logs of one draw: of the ratio of each branch and of the flow, mean over layers and tokens; of the std of each
     drawn role, mean over its matrices."""
     receipt = apply_plan(decoder, plan, seed)
-    ids, _, doc_ids = windows
     ratios = {
         "attention": branch_ratios(decoder, "attn", ids, doc_ids),
         "mlp": branch_ratios(decoder, "mlp", ids, doc_ids),

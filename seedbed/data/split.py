@@ -18,6 +18,7 @@ class Batch(NamedTuple):
     ids: torch.Tensor  # [B, T] int64
     targets: torch.Tensor  # [B, T] int64, IGNORED where nothing is predicted
     doc_ids: torch.Tensor  # [B, T] int64, from 0 within a row, -1 for padding
+    positions: torch.Tensor  # [B, T] int64, of each token as the model is to see it
 
 
 class Split:
@@ -52,7 +53,7 @@ class Split:
             if not 0 <= index < len(self):
                 raise IndexError(f"bin {index} of {len(self)}")
             self._fill(int(index), ids[row], targets[row], doc_ids[row])
-        return Batch(torch.from_numpy(ids), torch.from_numpy(targets), torch.from_numpy(doc_ids))
+        return Batch(*(torch.from_numpy(x) for x in (ids, targets, doc_ids, _doc_reset(doc_ids))))
 
     def _fill(self, index: int, ids: np.ndarray, targets: np.ndarray, doc_ids: np.ndarray) -> None:
         """Write one bin into three rows of length T."""
@@ -67,3 +68,11 @@ class Split:
         doc_ids[bounds[bounds < self.seq_len]] = 1
         np.cumsum(doc_ids, out=doc_ids)
         doc_ids[real:] = -1  # padding
+
+
+def _doc_reset(doc_ids: np.ndarray) -> np.ndarray:
+    """Each token's place in its document's piece of the bin: [B, T] int64 of doc_ids [B, T]."""
+    place = np.arange(doc_ids.shape[1])
+    begins = np.ones_like(doc_ids, dtype=bool)
+    begins[:, 1:] = doc_ids[:, 1:] != doc_ids[:, :-1]
+    return place - np.maximum.accumulate(place * begins, axis=1)

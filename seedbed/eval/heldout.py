@@ -40,8 +40,9 @@ def evaluate(
     with evaluating(model), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
         for start in range(0, len(indices), batch_size):
             batch = split.windows(indices[start : start + batch_size])
-            ids, targets, doc_ids = (x.to(device) for x in batch)
-            losses = token_losses(model(ids, doc_ids, hidden=True), model.head_weight, targets)  # [B, T], 0 if masked
+            ids, targets, doc_ids, positions = (x.to(device) for x in batch)
+            hidden = model(ids, doc_ids, hidden=True, positions=positions)  # [B, T, D]
+            losses = token_losses(hidden, model.head_weight, targets)  # [B, T], 0 if masked
             nats += losses.double().sum().item()
             supervised = batch.targets[batch.targets != IGNORED]
             tokens += supervised.numel()

@@ -17,13 +17,15 @@ from seedbed.model.decoder import Block
 Branch = Literal["attn", "mlp"]
 
 
-def branch_ratios(model: Decoder, branch: Branch, ids: Tensor, doc_ids: Tensor | None = None) -> Tensor:
+def branch_ratios(
+    model: Decoder, branch: Branch, ids: Tensor, doc_ids: Tensor | None = None, positions: Tensor | None = None
+) -> Tensor:
     """||branch(norm(e))|| / ||e|| of ``branch`` of every layer at every token: [L, N] fp64, N the tokens of ids [B, T]
     that are not padding (doc_ids [B, T] below 0). Raises ValueError when no token is left."""
     keep = _tokens(ids, doc_ids)
     layers: Iterable[Block] = model.layers  # pyright: ignore[reportAssignmentType]
     with evaluating(model):
-        e, rotation, visible = model.embedded(ids, doc_ids)
+        e, rotation, visible = model.embedded(ids, doc_ids, positions=positions)
         if branch == "attn":
             outs = (layer.attn(layer.attn_norm(e), rotation, visible, None) for layer in layers)
         else:

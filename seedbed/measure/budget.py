@@ -90,7 +90,13 @@ def _second_moment(function: Callable[[Tensor], Tensor], variance: float) -> flo
     return float(DENSITY @ function(NORMAL * variance**0.5).square())
 
 
-def measure_budget(model: Decoder, ids: Tensor, doc_ids: Tensor | None, predicted: list[BudgetRow]) -> list[BudgetRow]:
+def measure_budget(
+    model: Decoder,
+    ids: Tensor,
+    doc_ids: Tensor | None,
+    predicted: list[BudgetRow],
+    positions: Tensor | None = None,
+) -> list[BudgetRow]:
     """``predicted``, of the configuration of ``model``, with ``measured`` from one pass over ids [B, T].
 
     A row is the mean over layers of ``E[x²]``, biases included, over that of the branch's normed input, in fp32.
@@ -121,7 +127,7 @@ def measure_budget(model: Decoder, ids: Tensor, doc_ids: Tensor | None, predicte
                 watch(mlp.up, moments.up)
                 watch(mlp.down, partial(moments.down, "gelu(up)"))
             watch(layer, moments.stream)
-        model(ids, doc_ids, hidden=True)
+        model(ids, doc_ids, hidden=True, positions=positions)
     measured = moments.means()
     return [replace(row, measured=measured[row.quantity]) for row in predicted]
 

@@ -30,7 +30,9 @@ class LayerError:
     error: float  # mean over tokens of ||h_bf16 - h_fp32|| / ||h_fp32||; 0 where the two are equal
 
 
-def bf16_errors(model: Decoder, ids: Tensor, doc_ids: Tensor | None) -> list[LayerError]:
+def bf16_errors(
+    model: Decoder, ids: Tensor, doc_ids: Tensor | None, positions: Tensor | None = None
+) -> list[LayerError]:
     """Run ``model`` (fp32 weights) on ids [B, T] in fp32 and under bf16 autocast, and compare the residual stream after
     every layer, and the logits of about LOGIT_TOKENS tokens.
 
@@ -40,9 +42,9 @@ def bf16_errors(model: Decoder, ids: Tensor, doc_ids: Tensor | None) -> list[Lay
     keep = torch.ones_like(ids, dtype=torch.bool) if doc_ids is None else doc_ids >= 0  # [B, T]
     if not keep.any():
         raise ValueError("bf16 error of zero tokens")
-    exact = _states(model, ids, doc_ids, keep)
+    exact = _states(model, ids, doc_ids, positions, keep)
     with bf16_autocast(ids.device.type):
-        rounded = _states(model, ids, doc_ids, keep)
+        rounded = _states(model, ids, doc_ids, positions, keep)
     return [LayerError(index, _error(*pair)) for index, pair in enumerate(zip(rounded, exact, strict=True))]
 
 
@@ -120,7 +122,9 @@ def _attention(
     return out.bfloat16(), (top + total.log()).squeeze(-1)
 
 
-def _states(model: Decoder, ids: Tensor, doc_ids: Tensor | None, keep: Tensor) -> list[Tensor]:
+def _states(
+    model: Decoder, ids: Tensor, doc_ids: Tensor | None, positions: Tensor | None, keep: Tensor
+) -> list[Tensor]:
     """The stream after every layer, [N, D] each for N counted tokens, and the logits [about LOGIT_TOKENS, V]; fp32."""
     states: list[Tensor] = []
     with ExitStack() as stack:
@@ -128,7 +132,7 @@ def _states(model: Decoder, ids: Tensor, doc_ids: Tensor | None, keep: Tensor) -
         for layer in model.layers:
             hook = layer.register_forward_hook(lambda _, args, out: states.append(out[keep].float()))
             stack.callback(hook.remove)
-        hidden = model(ids, doc_ids, hidden=True)[keep]  # [N, D]
+        hidden = model(ids, doc_ids, hidden=True, positions=positions)[keep]  # [N, D]
         some = hidden[:: max(1, len(hidden) // LOGIT_TOKENS)]
         states.append(F.linear(some, model.head_weight).float())
     return states

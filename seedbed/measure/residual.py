@@ -56,12 +56,14 @@ def masking_ratio(second_moment: Tensor, eps: float) -> Tensor:
     return eps / (second_moment + eps)
 
 
-def residual_report(model: nn.Module, ids: Tensor, doc_ids: Tensor | None = None) -> ResidualReport:
+def residual_report(
+    model: nn.Module, ids: Tensor, doc_ids: Tensor | None = None, positions: Tensor | None = None
+) -> ResidualReport:
     """Run ``model`` once on ids [B, T] and measure its stream; the model is left as it was, error or not.
 
     ``model`` is a Decoder, or has the same parts: ``layers`` with ``attn`` and ``mlp``, each adding its output to the
-    stream, norms of torch's classes, and ``model(ids, doc_ids, hidden=True)``. Tokens of negative document id are
-    padding and are not counted. Raises ValueError when no token is left.
+    stream, norms of torch's classes, and ``model(ids, doc_ids, hidden=True, positions=positions)``. Tokens of negative
+    document id are padding and are not counted. Raises ValueError when no token is left.
     """
     keep = torch.ones_like(ids, dtype=torch.bool) if doc_ids is None else doc_ids >= 0  # [B, T]
     if not keep.any():
@@ -87,7 +89,7 @@ def residual_report(model: nn.Module, ids: Tensor, doc_ids: Tensor | None = None
             if isinstance(module, nn.RMSNorm | nn.LayerNorm):
                 into = qk_norms if name.endswith(("q_norm", "k_norm")) else norms
                 before(module, lambda x, n=name, m=module, into=into: into.append(_norm_masking(n, m, x, keep)))
-        model(ids, doc_ids, hidden=True)
+        model(ids, doc_ids, hidden=True, positions=positions)
     return ResidualReport(int(keep.sum()), stream.embed_rms, tuple(stream.layers), tuple(norms), tuple(qk_norms))
 
 

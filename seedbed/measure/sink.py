@@ -69,7 +69,9 @@ def attention_weights(q: Tensor, k: Tensor, doc_ids: Tensor) -> Tensor:
     return scores.masked_fill(~document_mask(doc_ids[None])[0, 0], -math.inf).softmax(-1)
 
 
-def sink_report(model: nn.Module, ids: Tensor, doc_ids: Tensor | None = None) -> SinkReport:
+def sink_report(
+    model: nn.Module, ids: Tensor, doc_ids: Tensor | None = None, positions: Tensor | None = None
+) -> SinkReport:
     """Sink scores of every layer and head of a Decoder on ids [B, T]; the model is left as it was, error or not.
 
     The fused attention hides its weights: they are computed again from its queries and keys, one row and head at a
@@ -86,7 +88,7 @@ def sink_report(model: nn.Module, ids: Tensor, doc_ids: Tensor | None = None) ->
         for attention, original in zip(attentions, originals, strict=True):
             attention.attend = _watched(original, documents, scores)
         with evaluating(model):
-            model(ids, doc_ids, hidden=True)
+            model(ids, doc_ids, hidden=True, positions=positions)
     finally:
         for attention, original in zip(attentions, originals, strict=True):
             attention.attend = original

@@ -85,16 +85,22 @@ class Decoder(nn.Module):
         return self.embed.weight if self.head is None else self.head.weight
 
     def forward(
-        self, ids: Tensor, doc_ids: Tensor | None = None, cache: "KVCache | None" = None, hidden: bool = False
+        self,
+        ids: Tensor,
+        doc_ids: Tensor | None = None,
+        cache: "KVCache | None" = None,
+        hidden: bool = False,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Logits [B, T, V] of ids [B, T] (int64); with ``hidden`` the states [B, T, D] that the head reads instead.
 
         Those are the normed last states times the output multiplier, so whatever reads them has its logits right.
 
-        ``doc_ids`` [B, T] keep attention inside runs of equal id and restart positions there. With a ``cache``, ids
-        are the next tokens only.
+        ``doc_ids`` [B, T] keep attention inside runs of equal id, whatever the positions. ``positions`` [B, T] (int64)
+        are each token's place; without them they count from the first token, anew in each of those runs. Learned ones
+        must lie in the table. With a ``cache``, ids are the next tokens only.
         """
-        x, rotation, visible = self.embedded(ids, doc_ids, cache)
+        x, rotation, visible = self.embedded(ids, doc_ids, cache, positions)
         for index, layer in enumerate(self.layers):
             x = layer(x, rotation, visible, cache.layers[index] if cache is not None else None)
         x = self.norm(x)
@@ -103,16 +109,30 @@ class Decoder(nn.Module):
         return x if hidden else F.linear(x, self.head_weight)
 
     def embedded(
-        self, ids: Tensor, doc_ids: Tensor | None = None, cache: "KVCache | None" = None
+        self,
+        ids: Tensor,
+        doc_ids: Tensor | None = None,
+        cache: "KVCache | None" = None,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor] | None, Visible]:
         """What the first block gets: the embedded input [B, T, D], rotations (none with learned positions), and what
         each token may see."""
-        positions, visible = self._places(ids, doc_ids, cache)
+        own, visible = self._places(ids, doc_ids, cache)
+        places = own if positions is None else positions
         x = self.embed(ids)  # [B, T, D]
         if self.pos is not None:
-            return x + self.pos(positions), None, visible
+            if (
+                positions is not None and positions.is_cpu and not torch.compiler.is_compiling()
+            ):  # else the lookup fails
+                self._check_table(positions)
+            return x + self.pos(places), None, visible
         assert self.config.attention.head_dim
-        return x, rotations(positions, self.config.attention.head_dim, self.config.rope_theta), visible
+        return x, rotations(places, self.config.attention.head_dim, self.config.rope_theta), visible
+
+    def _check_table(self, positions: Tensor) -> None:
+        low, high = (int(x) for x in positions.aminmax())
+        if low < 0 or high >= self.config.max_seq_len:
+            raise ValueError(f"positions {low} to {high} leave the table, model.max_seq_len={self.config.max_seq_len}")
 
     def _places(
         self, ids: Tensor, doc_ids: Tensor | None, cache: "KVCache | None"

@@ -87,9 +87,9 @@ def train_step(job: Job, forward: Callable[..., torch.Tensor]) -> dict[str, Any]
     loss = torch.zeros((), device=job.device, dtype=torch.float64)
     assert config.train.micro_batch_size
     for micro in zip(*(x.split(config.train.micro_batch_size) for x in batch), strict=True):
-        ids, targets, doc_ids = (x.to(job.device, non_blocking=True) for x in micro)  # [b, T]
+        ids, targets, doc_ids, positions = (x.to(job.device, non_blocking=True) for x in micro)  # [b, T]
         with torch.autocast(job.device.type, torch.bfloat16, enabled=config.train.precision == "bf16"):
-            hidden = forward(ids, doc_ids, hidden=True)  # [b, T, D]
+            hidden = forward(ids, doc_ids, hidden=True, positions=positions)  # [b, T, D]
             part = chunked_cross_entropy(hidden, job.model.head_weight, targets, scale=1 / n_targets)
         part.backward()
         loss += part.detach()

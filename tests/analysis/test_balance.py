@@ -29,7 +29,7 @@ def batch() -> Batch:
     doc_ids = torch.zeros_like(ids)
     doc_ids[:, 20:] = 1
     doc_ids[1, 25:] = -1
-    return Batch(ids, ids, doc_ids)
+    return Batch(ids, ids, doc_ids, torch.arange(32).expand_as(ids))
 
 
 def init(gamma: float = 1.0, by_role: dict[str, float] | None = None) -> InitConfig:
@@ -51,7 +51,7 @@ def test_a_run_with_that_seed_has_the_ratio(name, ratio, gamma_e):
     decoder = drawn(config, found.init, seed=3)
     assert decoder.embed.weight.std().item() == pytest.approx(64**-gamma_e, rel=0.05)
     for branch in found.branches:
-        measured = branch_ratios(decoder, branch.family, batch().ids, batch().doc_ids).mean()
+        measured = branch_ratios(decoder, branch.family, batch().ids, batch().doc_ids, batch().positions).mean()
         assert float(measured) == pytest.approx(ratio, rel=1.1e-3)
         assert branch.ratio == pytest.approx(float(measured), rel=1e-5)
         assert branch.measurements <= 9  # bisection would take 17
@@ -63,7 +63,7 @@ def test_a_run_with_that_seed_has_the_ratio(name, ratio, gamma_e):
 def test_the_first_attention_of_a_model_has_the_ratio_that_was_asked_for():
     config = model("model.n_layers=1")
     found = balance(config, 0.5, init(), batch(), seed=0)
-    report = residual_report(drawn(config, found.init, 0), batch().ids, batch().doc_ids)
+    report = residual_report(drawn(config, found.init, 0), batch().ids, batch().doc_ids, batch().positions)
     assert report.layers[0].attn == pytest.approx(0.5, rel=1.1e-3)
 
 
@@ -110,9 +110,9 @@ def test_what_the_configuration_says_of_other_roles_is_kept_and_of_the_branches_
     assert decoder.embed.weight.std().item() == pytest.approx(64**-0.5, rel=0.05)
     assert decoder.head.weight.std().item() == pytest.approx(64**-0.7, rel=0.05)
     for branch in found.branches:
-        assert float(branch_ratios(decoder, branch.family, batch().ids, batch().doc_ids).mean()) == pytest.approx(
-            0.5, rel=1.1e-3
-        )
+        assert float(
+            branch_ratios(decoder, branch.family, batch().ids, batch().doc_ids, batch().positions).mean()
+        ) == pytest.approx(0.5, rel=1.1e-3)
     assert [branch.analytic for branch in found.branches] == pytest.approx([0.75, 0.5 + 0.5 / 3])
 
 

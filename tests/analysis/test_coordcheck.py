@@ -10,6 +10,7 @@ import torch
 from seedbed.analysis.coordcheck import _batch, changes, coord_check, variant
 from seedbed.analysis.scaling import at_width
 from seedbed.config import Config, InitConfig
+from seedbed.data.split import Batch
 from seedbed.data.store import Store
 from seedbed.errors import GuardStop, InputError
 from seedbed.init import initialize_
@@ -130,7 +131,8 @@ def test_changes_by_hand():
     models = [Decoder(c), Decoder(c)]
     for model in models:
         initialize_(model, "normal")
-    batch = type("B", (), {"ids": torch.arange(8)[None], "doc_ids": torch.zeros(1, 8, dtype=torch.int64)})
+    place = torch.arange(8)[None]
+    batch = Batch(place, place, torch.zeros_like(place), place)
     assert set(changes(models[1], models[0], batch).values()) == {0.0}
     with torch.no_grad():
         models[1].embed.weight += 0.5

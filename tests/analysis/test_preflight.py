@@ -38,7 +38,7 @@ def config(*overrides: str) -> Config:
 
 def batch(length: int = 64) -> Batch:
     ids = torch.randint(512, (4, length + 1), generator=torch.Generator().manual_seed(0))
-    return Batch(ids[:, :-1], ids[:, 1:], torch.zeros(4, length, dtype=torch.int64))
+    return Batch(ids[:, :-1], ids[:, 1:], torch.zeros(4, length, dtype=torch.int64), torch.arange(length).expand(4, -1))
 
 
 @pytest.mark.parametrize("shape", [GATED, GPT2])

@@ -28,7 +28,8 @@ def model(*overrides: str) -> ModelConfig:
 
 
 def batch(ids: torch.Tensor, doc_ids: torch.Tensor | None = None) -> Batch:
-    return Batch(ids, ids, torch.zeros_like(ids) if doc_ids is None else doc_ids)
+    doc_ids = torch.zeros_like(ids) if doc_ids is None else doc_ids
+    return Batch(ids, ids, doc_ids, torch.arange(ids.shape[1]).expand_as(ids))
 
 
 BATCH = batch(torch.randint(256, (2, 32), generator=torch.Generator().manual_seed(0)))

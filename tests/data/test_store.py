@@ -27,18 +27,19 @@ def train_documents(texts):
 
 
 def slow_windows(streams: list[list[int]], seq_len: int, pad: int):
-    """The definition, token by token: (ids, targets, doc_ids), each a list of rows."""
+    """The definition, token by token: (ids, targets, doc_ids, positions), each a list of rows."""
     flat = [(token, number) for number, stream in enumerate(streams) for token in stream]
-    rows = ([], [], [])
+    rows = ([], [], [], [])
     for first in range(0, len(flat), seq_len):
-        ids, targets, doc_ids = [], [], []
+        ids, targets, doc_ids, positions = [], [], [], []
         for place in range(first, first + seq_len):
             token, number = flat[place] if place < len(flat) else (pad, len(streams))
             goes_on = place + 1 < len(flat) and flat[place + 1][1] == number
             ids.append(token)
             targets.append(flat[place + 1][0] if goes_on else IGNORED)
             doc_ids.append(number - flat[first][1] if place < len(flat) else -1)
-        for row, values in zip(rows, (ids, targets, doc_ids), strict=True):
+            positions.append(0 if doc_ids[-1] not in doc_ids[:-1] else positions[-1] + 1)
+        for row, values in zip(rows, (ids, targets, doc_ids, positions), strict=True):
             row.append(values)
     return rows
 

@@ -36,7 +36,7 @@ def test_any_batch_size_gives_the_same_token_weighted_mean(tiny_store, batch_siz
     result = evaluate(model, split, token_bytes(store), None, batch_size)
     nats, tokens = 0.0, 0
     for index in range(len(split)):
-        ids, targets, doc_ids = split.windows([index])
+        ids, targets, doc_ids, _ = split.windows([index])
         with torch.no_grad():
             nats += F.cross_entropy(model(ids, doc_ids)[0], targets[0], reduction="sum").item()
         tokens += int((targets != -100).sum())
