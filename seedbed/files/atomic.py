@@ -10,9 +10,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from seedbed.errors import InputError
 
@@ -158,17 +159,31 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 def _commit(folder: Path) -> None:
     """Flush everything in the folder to the disk, then write the list of its files."""
-    listing = {}
     for entry in sorted(folder.rglob("*")):
         sync(entry)
-        if entry.is_file():
-            name = entry.relative_to(folder).as_posix()
-            listing[name] = {"bytes": entry.stat().st_size, "sha256": sha256(entry)}
-    write_atomic(folder / COMMIT, json.dumps({"format_version": 1, "files": listing}, indent=1))
+    commit(folder)
 
 
-def _listing(path: Path) -> dict[str, tuple[int, str]]:
-    """(bytes, SHA-256) of each committed file. Raises InputError that says what is wrong with the list."""
+def commit(folder: Path, leave_out: Collection[str] = ()) -> None:
+    """Write the list of the files in ``folder``, which makes it a whole one; ``leave_out`` are entries of the folder.
+
+    What lies in a committed folder inside is listed as it is listed there, without being read again.
+    """
+    listing: dict[str, dict[str, Any]] = {}
+    for entry in sorted(folder.rglob("*")):
+        name = entry.relative_to(folder).as_posix()
+        if entry.is_file() and name not in listing and name != COMMIT and name.partition("/")[0] not in leave_out:
+            if (entry.parent / COMMIT).is_file() and entry.parent != folder:
+                inside = entry.parent.relative_to(folder).as_posix()
+                for file, (size, digest) in listed(entry.parent).items():
+                    listing[f"{inside}/{file}"] = {"bytes": size, "sha256": digest}
+            listing.setdefault(name, {"bytes": entry.stat().st_size, "sha256": sha256(entry)})
+    content = {"format_version": 1, "files": {name: listing[name] for name in sorted(listing)}}
+    write_atomic(folder / COMMIT, json.dumps(content, indent=1))
+
+
+def listed(path: Path) -> dict[str, tuple[int, str]]:
+    """(bytes, SHA-256) of each file of a committed folder. Raises InputError that says what is wrong with the list."""
     try:
         listing = json.loads((path / COMMIT).read_text(encoding="utf-8"))["files"]
         return {str(name): (entry["bytes"], entry["sha256"]) for name, entry in listing.items()}
@@ -185,7 +200,7 @@ def folder_damage(path: str | Path, hashed: Callable[[str], bool] = lambda _: Tr
     """
     path = Path(path)
     try:
-        expected = _listing(path)
+        expected = listed(path)
     except InputError as error:
         return str(error)
     for name, (size, digest) in expected.items():
@@ -212,7 +227,7 @@ def require_replaceable(path: str | Path, marker: str) -> None:
     if not path.exists() or not any(path.iterdir()):
         return
     try:
-        listing = _listing(path)
+        listing = listed(path)
     except InputError:
         listing = {}
     if marker not in listing:

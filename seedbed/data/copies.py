@@ -1,0 +1,84 @@
+"""Which documents are copies of earlier ones: the one stage that looks at all of them together."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seedbed.data.dedup import Removal, exact_duplicates, near_duplicates
+from seedbed.data.document import Document, content, parse
+from seedbed.data.spec import Dedup
+
+
+class PieceOfText(NamedTuple):
+    """A piece of cleaned text, wherever it lies."""
+
+    folder: Path
+    name: str
+    source: str
+    """Path of the source that it came from, as the specification has it."""
+    documents: int
+
+    def table(self) -> np.ndarray:
+        return np.load(self.folder / f"table-{self.name}.npy", mmap_mode="r")
+
+    def document(self, offset: int) -> Document:
+        with open(self.folder / f"documents-{self.name}.jsonl", "rb") as file:
+            file.seek(offset)
+            return parse(file.readline())
+
+
+def find_copies(
+    folder: Path, pieces: Sequence[PieceOfText], signed: Sequence[Path], dedup: Dedup
+) -> dict[str, Any]:
+    """Pieces in input order, their signatures -> kept.npy [documents] bool, duplicates.jsonl with every removal.
+
+    A document goes when its text, exactly or nearly, is that of an earlier one that stays.
+    """
+    tables = [piece.table() for piece in pieces]
+    ends = np.cumsum([len(table) for table in tables])
+    kept = np.ones(int(ends[-1]), bool)
+
+    def locate(index: int) -> Document:
+        piece = int(np.searchsorted(ends, index, side="right"))
+        row = tables[piece][index - (int(ends[piece]) - len(tables[piece]))]
+        return pieces[piece].document(int(row["offset"]))
+
+    removals: list[Removal] = []
+    if dedup.exact:
+        first = exact_duplicates(np.concatenate([table["hash"] for table in tables]))
+        kept &= first == np.arange(len(first))
+        removals += [Removal(int(i), int(first[i]), 1.0, 1.0) for i in np.flatnonzero(~kept)]
+    exact = len(removals)
+    if dedup.near is not None:
+        matrices = [np.load(place / "signatures.npy", mmap_mode="r") for place in signed]
+        removals += near_duplicates(matrices, kept, lambda index: content(locate(index)), dedup.near)
+        kept[[removal.document for removal in removals]] = False
+    with open(folder / "duplicates.jsonl", "w", encoding="utf-8") as file:
+        for removal in sorted(removals):
+            gone, stays = locate(removal.document), locate(removal.kept)
+            row = {"removed": gone.where, "id": gone.id, "kept": stays.where, "kept_id": stays.id}
+            row |= {"estimate": removal.estimate, "jaccard": removal.jaccard}
+            print(json.dumps(row, ensure_ascii=False), file=file)
+    np.save(folder / "kept.npy", kept)
+    return {"exact": exact, "near": len(removals) - exact, "warnings": _alarms(pieces, tables, kept, dedup.alarm)}
+
+
+def _alarms(
+    pieces: Sequence[PieceOfText], tables: Sequence[np.ndarray], kept: np.ndarray, share: float
+) -> list[str]:
+    """A line for each source that lost more than ``share`` of its documents."""
+    had, lost, start = Counter[str](), Counter[str](), 0
+    for piece, table in zip(pieces, tables, strict=True):
+        had[piece.source] += len(table)
+        lost[piece.source] += int(np.count_nonzero(~kept[start : start + len(table)]))
+        start += len(table)
+    return [
+        f"{source}: {lost[source]:,} of {had[source]:,} documents are copies of earlier ones, more than the share of "
+        f"{share:g} at which to warn (dedup.alarm); duplicates.jsonl names them"
+        for source in had
+        if lost[source] > share * had[source]
+    ]

@@ -1,0 +1,263 @@
+"""The stages between raw files and the shards of a store, top to bottom. Their work is in steps, copies, plan, write."""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seedbed.data.copies import PieceOfText, find_copies
+from seedbed.data.header import FORMAT_VERSION
+from seedbed.data.inputs import InputFile
+from seedbed.data.minhash import signature_version
+from seedbed.data.plan import EncodedPiece, plan_store
+from seedbed.data.spec import Spec
+from seedbed.data.stages import Engine, Unit, in_process, key_of, run_stage
+from seedbed.data.steps import clean_file, encode_piece, sign_piece, storage_type
+from seedbed.data.tokenizer import Tokenizer
+from seedbed.data.write import cut_into_shards, write_records, write_shard
+from seedbed.errors import InputError
+from seedbed.files.atomic import COMMIT, listed, sha256
+
+VERSION = 1
+"""Of what the stages write: a change makes them redo it."""
+
+
+@dataclass
+class Pipeline:
+    """What all stages share."""
+
+    spec: Spec
+    out: Path
+    files: list[InputFile]
+    tokenizer: Tokenizer
+    template: str | None
+    engine: Engine
+
+    def __post_init__(self) -> None:
+        self.work = self.out / "work"
+        self.dtype = storage_type(self.spec, self.tokenizer.vocab_size)
+
+    def asked(self, *sections: str) -> dict[str, Any]:
+        """Those sections of the specification, as JSON values."""
+        return self.spec.model_dump(mode="json", include=set(sections))
+
+
+@dataclass
+class Cleaned:
+    """All pieces of cleaned text, in input order."""
+
+    units: list[Unit]
+    pieces: list[PieceOfText]
+    keys: list[str]
+    """A hash of the content of each piece."""
+    groups: list[tuple[str, str]]
+    """(domain, language) of all documents."""
+    numbers: list[list[int]]
+    """For each piece: the place of its file's groups in ``groups``."""
+    skipped: Counter[str]
+    repaired: Counter[str]
+
+
+def run(
+    spec: Spec, out: Path, files: list[InputFile], tokenizer: Tokenizer, template: str | None, engine: Engine
+) -> dict[str, Any]:
+    """Run what is not done yet; the shards stand in ``out``, an absolute path, everything else in ``out/work``.
+
+    Returns the header of the store. Raises what the stages raise.
+    """
+    line = Pipeline(spec, out, files, tokenizer, template, engine)
+    cleaned = clean(line)
+    kept, duplicates, warnings = drop_copies(line, cleaned)
+    encoding, skipped = encode(line, cleaned, kept)
+    planning, plan = decide(line, cleaned, encoding)
+    streams = write(line, cleaned, encoding, planning, plan)
+    if spec.keep_rejects:
+        _join_rejects(out / "rejects.jsonl", [*cleaned.units, *encoding])
+    return {
+        "format_version": FORMAT_VERSION,
+        "packing": spec.packing.strategy,
+        "seq_len": spec.packing.seq_len,
+        "position_ids": spec.packing.position_ids,
+        "storage": spec.storage.format,
+        "dtype": line.dtype,
+        "vocab_size": tokenizer.vocab_size,
+        "padded_vocab_size": tokenizer.padded_size,
+        "bos_id": tokenizer.bos_id,
+        "eos_id": tokenizer.eos_id,
+        "tokenizer_hash": tokenizer.hash,
+        "lossless": tokenizer.lossless,
+        "spec": spec.model_dump(mode="json"),
+        "spec_hash": key_of("spec", spec.model_dump(mode="json")),
+        "records": plan["records"],
+        "streams": streams,
+        "numbers": list(spec.numbers()),
+        "groups": plan["groups"],
+        "mixture": plan["mixture"],
+        "skipped": dict(cleaned.skipped + skipped),
+        "repaired": dict(cleaned.repaired),
+        "duplicates": duplicates,
+        "warnings": [*warnings, *plan["warnings"]],
+    }
+
+
+def clean(line: Pipeline) -> Cleaned:
+    """Read, clean and filter each file. Raises InputError where no document is left."""
+    reading = line.asked(
+        "on_bad", "sections", "outputs", "min_chars", "max_chars", "clean", "filters", "keep_rejects"
+    )
+    units = [
+        Unit(
+            line.work / "clean" / f"{number:05d}",
+            key_of("clean", VERSION, reading, file.source.model_dump(mode="json"), file.path, file.fingerprint),
+            clean_file,
+            (file, line.spec),
+        )
+        for number, file in enumerate(line.files)
+    ]
+    facts = run_stage("reading and cleaning", units, line.engine)
+    groups = sorted({(domain, lang) for fact in facts for domain, lang in fact["groups"]})
+    result = Cleaned(units, [], [], groups, [], _total(facts, "skipped"), _total(facts, "repaired"))
+    for unit, file, fact in zip(units, line.files, facts, strict=True):
+        hashes = {name: digest for name, (_, digest) in listed(unit.folder).items()}
+        for piece in fact["pieces"]:
+            name = piece["name"]
+            result.pieces.append(PieceOfText(unit.folder, name, file.source.path, piece["documents"]))
+            result.keys.append(key_of(hashes[f"documents-{name}.jsonl"], hashes[f"table-{name}.npy"]))
+            result.numbers.append([groups.index((domain, lang)) for domain, lang in fact["groups"]])
+    if not result.pieces:
+        why = ", ".join(f"{count:,} × {reason}" for reason, count in result.skipped.items()) or "the input is empty"
+        more = " and others" if len(line.files) > 1 else ""
+        raise InputError(f"{line.files[0].path}{more}: no document left ({why})")
+    return result
+
+
+def drop_copies(line: Pipeline, cleaned: Cleaned) -> tuple[np.ndarray, dict[str, int], list[str]]:
+    """Which documents stay, [documents] bool in input order; how many copies went; what to warn of."""
+    dedup = line.spec.dedup
+    if not dedup.exact and dedup.near is None:
+        return np.ones(sum(piece.documents for piece in cleaned.pieces), bool), {}, []
+    signing: list[Unit] = []
+    if (near := dedup.near) is not None:
+        signing = [
+            Unit(
+                line.work / "sign" / f"{number:05d}",
+                key_of("sign", VERSION, signature_version(), near.ngram, near.permutations, key),
+                sign_piece,
+                (piece.folder, piece.name, near),
+            )
+            for number, (piece, key) in enumerate(zip(cleaned.pieces, cleaned.keys, strict=True))
+        ]
+        run_stage("signing", signing, line.engine)
+    unit = Unit(
+        line.work / "copies",
+        key_of("copies", VERSION, line.asked("dedup"), cleaned.keys, [unit.key for unit in signing]),
+        find_copies,
+        (cleaned.pieces, [unit.folder for unit in signing], dedup),
+    )
+    (facts,) = run_stage("looking for copies", [unit], in_process)
+    shutil.copyfile(unit.folder / "duplicates.jsonl", line.out / "duplicates.jsonl")
+    counts = {"exact": facts["exact"], "near": facts["near"]}
+    return np.load(unit.folder / "kept.npy"), counts, facts["warnings"]
+
+
+def encode(line: Pipeline, cleaned: Cleaned, kept: np.ndarray) -> tuple[list[Unit], Counter[str]]:
+    """The unit of each piece, and what encoding left out."""
+    meaning = line.asked("on_bad", "sections", "outputs", "keep_rejects")
+    units, start = [], 0
+    for number, (piece, key) in enumerate(zip(cleaned.pieces, cleaned.keys, strict=True)):
+        alive, start = kept[start : start + piece.documents], start + piece.documents
+        asked = meaning, np.packbits(alive).tobytes().hex(), line.dtype, line.tokenizer.hash, line.template
+        units.append(
+            Unit(
+                line.work / "encode" / f"{number:05d}",
+                key_of("encode", VERSION, key, *asked),
+                encode_piece,
+                (piece.folder, piece.name, alive, line.spec, line.out / "tokenizer", line.template),
+            )
+        )
+    return units, _total(run_stage("encoding", units, line.engine), "skipped")
+
+
+def decide(line: Pipeline, cleaned: Cleaned, encoding: Sequence[Unit]) -> tuple[Unit, dict[str, Any]]:
+    """What stands where: the unit whose folder has it, and its counts."""
+    pieces = [
+        EncodedPiece(piece.folder / f"table-{piece.name}.npy", unit.folder, numbers)
+        for piece, unit, numbers in zip(cleaned.pieces, encoding, cleaned.numbers, strict=True)
+    ]
+    asked = line.asked("heldout", "mixture", "packing", "outputs", "sections")
+    unit = Unit(
+        line.work / "plan",
+        key_of("plan", VERSION, asked, [unit.key for unit in encoding], cleaned.numbers, cleaned.groups),
+        plan_store,
+        (pieces, line.spec, cleaned.groups),
+    )
+    return unit, run_stage("packing", [unit], in_process)[0]
+
+
+def write(
+    line: Pipeline, cleaned: Cleaned, encoding: Sequence[Unit], planning: Unit, plan: dict[str, Any]
+) -> dict[str, Any]:
+    """The shards of all streams, and of a store of several outputs its records; the streams for the header."""
+    spec, folders = line.spec, [unit.folder for unit in encoding]
+    goes_on = spec.packing.strategy in ("simple", "bfd_split")
+    texts = [(piece.folder, piece.name) for piece in cleaned.pieces]
+    units: dict[str, list[Unit]] = {}
+    for stream in plan["streams"]:
+        split, _, output = stream.partition(".")
+        name = split if spec.outputs is None else f"{split}/{output}"
+        asked = stream, line.dtype, spec.storage.format, goes_on
+        units[name] = [
+            Unit(
+                line.out / name / f"{number:05d}",
+                key_of("write", VERSION, planning.key, low, high, *asked),
+                write_shard,
+                (planning.folder, stream, low, high, folders, spec.storage.format, line.dtype, goes_on, texts),
+            )
+            for number, (low, high) in enumerate(
+                cut_into_shards(planning.folder, stream, spec.packing.seq_len, spec.storage.shard_tokens)
+            )
+        ]
+    records = [
+        Unit(
+            line.out / split / "records",
+            key_of("records", VERSION, planning.key, split),
+            write_records,
+            (planning.folder, split, folders, list(spec.texts()), list(spec.numbers())),
+        )
+        for split in plan["records"]
+        if spec.outputs is not None
+    ]
+    _remove_strangers(line.out, [*records, *(unit for shards in units.values() for unit in shards)])
+    found = run_stage("writing", [*records, *(unit for shards in units.values() for unit in shards)], line.engine)
+    facts = iter(found[len(records) :])
+    streams = {}
+    for (name, shards), counts in zip(units.items(), plan["streams"].values(), strict=True):
+        listing = [
+            {"name": unit.folder.name, **next(facts), "sha256": sha256(unit.folder / COMMIT)} for unit in shards
+        ]
+        predicted = sum(shard.pop("predicted") for shard in listing)
+        streams[name] = {**counts, "predicted": predicted, "shards": listing}
+    return streams
+
+
+def _remove_strangers(out: Path, units: Sequence[Unit]) -> None:
+    """Remove what earlier requests wrote where now nothing is wanted: a store has no file that its header lacks."""
+    wanted = {unit.folder for unit in units}
+    for folder in [path.parent for split in ("train", "heldout") for path in (out / split).rglob(COMMIT)]:
+        if folder not in wanted:
+            shutil.rmtree(folder)
+
+
+def _total(facts: Iterable[dict[str, Any]], name: str) -> Counter[str]:
+    return sum((Counter(fact[name]) for fact in facts), Counter())
+
+
+def _join_rejects(file: Path, units: Sequence[Unit]) -> None:
+    with open(file, "wb") as out:
+        for unit in units:
+            with open(unit.folder / "rejects.jsonl", "rb") as rejects:
+                shutil.copyfileobj(rejects, out)

@@ -1,0 +1,205 @@
+"""The last stage: bins of the plan, copied from the encoded pieces into a shard of the store."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from seedbed.data.document import Encoded
+from seedbed.data.layout import BIN, PLACE, SEGMENT, TRAINED, little, read_array
+from seedbed.data.plan import ranges
+
+BLOCK_TOKENS = 4_000_000  # copied at once; an index of 8 bytes a token is made for them
+
+
+class Planned(NamedTuple):
+    """The segments of bins [low, high) of a stream, as the plan has them."""
+
+    piece: np.ndarray  # [s]
+    start: np.ndarray
+    length: np.ndarray
+    position: np.ndarray
+    rest: np.ndarray
+    group: np.ndarray
+    bins: np.ndarray  # [bins + 1] first segment of each, from 0
+
+
+def read_plan(plan: Path, stream: str, low: int, high: int) -> Planned:
+    columns = {name: np.load(plan / f"{stream}.{name}.npy", mmap_mode="r") for name in Planned._fields}
+    bins = np.array(columns.pop("bins")[low : high + 1])
+    segments = {name: np.array(column[bins[0] : bins[-1]]) for name, column in columns.items()}
+    return Planned(**segments, bins=bins - bins[0])
+
+
+def cut_into_shards(plan: Path, stream: str, seq_len: int, shard_tokens: int) -> list[tuple[int, int]]:
+    """Ranges of bins, each of about ``shard_tokens`` tokens' room: as many whole bins as fit, one at least."""
+    bins = len(np.load(plan / f"{stream}.bins.npy", mmap_mode="r")) - 1
+    step = max(shard_tokens // seq_len, 1)
+    return [(low, min(low + step, bins)) for low in range(0, bins, step)]
+
+
+def write_shard(
+    folder: Path,
+    plan: Path,
+    stream: str,
+    low: int,
+    high: int,
+    encoded: Sequence[Path],
+    storage: str,
+    dtype: str,
+    goes_on: bool,
+    texts: Sequence[tuple[Path, str]],
+) -> dict[str, int]:
+    """Bins [low, high) of a stream -> the files of a shard (see layout).
+
+    ``encoded`` are the folders of all pieces. With ``goes_on`` a document that does not end with its segment goes on
+    in another bin, and the segment's last token predicts its next one; otherwise the rest was cut off. ``texts`` are
+    the cleaned pieces (folder, name), which storage jsonl copies instead of tokens.
+    """
+    output = stream.partition(".")[2]
+    planned = read_plan(plan, stream, low, high)
+    sources = [_Piece(place / output, dtype) for place in encoded]
+    counts = _write_index(folder, planned, sources, goes_on)
+    if storage == "jsonl":
+        _copy_documents(folder, planned, encoded, texts, output)
+    else:
+        _copy_tokens(folder, planned, sources, storage, dtype)
+    return counts
+
+
+class _Piece:
+    """The encoded sequences of one output of one piece."""
+
+    def __init__(self, stem: Path, dtype: str):
+        self.ids = read_array(Path(f"{stem}.ids.bin"), little(dtype))
+        trained = Path(f"{stem}.trained.bin")
+        self.trained = read_array(trained, TRAINED) if trained.is_file() else None
+
+
+def _write_index(folder: Path, planned: Planned, sources: list["_Piece"], goes_on: bool) -> dict[str, int]:
+    ends = np.cumsum(planned.length)
+    starts = ends - planned.length  # [s] in the shard
+    tokens = int(ends[-1])
+    bins = np.zeros(len(planned.bins), BIN)
+    bins["segment"] = planned.bins
+    bins["token"] = np.append(starts, tokens)[planned.bins]
+    segments = np.zeros(len(starts), SEGMENT)
+    segments["offset"] = starts - np.repeat(bins["token"][:-1], np.diff(planned.bins))
+    segments["position"] = planned.position
+    segments["group"] = planned.group
+    segments["next"] = -1
+    predicted = 0
+    for piece, rows in _by_piece(planned.piece):
+        source = sources[piece]
+        begin, end = planned.start[rows], planned.start[rows] + planned.length[rows]
+        following = rows[planned.rest[rows] > 0]
+        if goes_on and len(following):
+            at = planned.start[following] + planned.length[following]
+            target = source.ids[at].astype(np.int32)
+            learned = np.ones(len(at), bool) if source.trained is None else source.trained[at]
+            segments["next"][following] = np.where(learned, target, -1)
+            predicted += int(learned.sum())
+        if source.trained is None:
+            predicted += int((planned.length[rows] - 1).sum())
+        else:
+            predicted += sum(int(source.trained[a + 1 : b].sum()) for a, b in zip(begin, end, strict=True))
+    if not goes_on:
+        segments["cut"] = planned.rest
+    bins.tofile(folder / "bins.bin")
+    segments.tofile(folder / "segments.bin")
+    return {"bins": len(bins) - 1, "segments": len(segments), "tokens": tokens, "predicted": predicted}
+
+
+def _by_piece(piece: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """(piece, the rows that come from it, ascending)."""
+    order = np.argsort(piece, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(piece[order])) + 1):
+        if len(rows):
+            yield int(piece[rows[0]]), rows
+
+
+def _blocks(planned: Planned, sources: list["_Piece"]) -> Iterator[Encoded]:
+    """The tokens of the segments in order, some millions at a time."""
+    ends = np.cumsum(planned.length)
+    edges = np.unique(np.append(np.searchsorted(ends, np.arange(0, int(ends[-1]), BLOCK_TOKENS)), len(ends)))
+    for low, high in pairwise(edges):
+        length, start, piece = (column[low:high] for column in (planned.length, planned.start, planned.piece))
+        into = np.cumsum(length) - length
+        ids = np.empty(int(length.sum()), sources[0].ids.dtype)
+        trained = None if sources[0].trained is None else np.empty(len(ids), bool)
+        for number, rows in _by_piece(piece):
+            source, there, here = sources[number], ranges(start[rows], length[rows]), ranges(into[rows], length[rows])
+            ids[here] = source.ids[there]
+            if trained is not None and source.trained is not None:
+                trained[here] = source.trained[there]
+        yield Encoded(ids, trained)
+
+
+def _copy_tokens(folder: Path, planned: Planned, sources: list["_Piece"], storage: str, dtype: str) -> None:
+    masked = sources[0].trained is not None
+    with ExitStack() as stack:
+        if storage == "hdf5":
+            file = stack.enter_context(h5py.File(folder / "tokens.h5", "w", libver="latest"))
+            size = int(planned.length.sum())
+            datasets = [file.create_dataset("tokens", (size,), little(dtype))]
+            if masked:
+                datasets.append(file.create_dataset("trained", (size,), TRAINED))
+            at = 0
+            for block in _blocks(planned, sources):
+                for dataset, values in zip(datasets, block, strict=False):
+                    dataset[at : at + len(block.ids)] = values
+                at += len(block.ids)
+            return
+        names = ["tokens.bin", "trained.bin"][: 1 + masked]
+        files = [stack.enter_context(open(folder / name, "wb")) for name in names]
+        for block in _blocks(planned, sources):
+            for out, values in zip(files, block, strict=False):
+                out.write(values.data)
+
+
+def _copy_documents(
+    folder: Path, planned: Planned, encoded: Sequence[Path], texts: Sequence[tuple[Path, str]], output: str
+) -> None:
+    """The sequences that the segments are of, in order, once each: storage jsonl packs one document after another."""
+    opens = np.flatnonzero((planned.position == 0) | (np.arange(len(planned.piece)) == 0))
+    starts = (np.cumsum(planned.length) - planned.length - planned.position)[opens]
+    lines: list[int] = []
+    with ExitStack() as stack:
+        out = stack.enter_context(open(folder / "documents.jsonl", "wb"))
+        files = {}
+        for segment in opens:
+            piece = int(planned.piece[segment])
+            if piece not in files:
+                place, name = texts[piece]
+                offsets = np.load(place / f"table-{name}.npy")["offset"][np.load(encoded[piece] / "kept.npy")]
+                begins = np.load(encoded[piece] / f"{output}.starts.npy")
+                files[piece] = stack.enter_context(open(place / f"documents-{name}.jsonl", "rb")), offsets, begins
+            file, offsets, begins = files[piece]
+            row = int(np.searchsorted(begins, planned.start[segment] - planned.position[segment], side="right")) - 1
+            file.seek(int(offsets[row]))
+            sequence = json.loads(file.readline())[5][output][0]
+            lines.append(out.tell())
+            out.write(json.dumps(sequence, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n")
+    np.array(lines, PLACE).tofile(folder / "lines.bin")
+    starts.astype(PLACE).tofile(folder / "starts.bin")
+
+
+def write_records(
+    folder: Path, plan: Path, split: str, pieces: Sequence[Path], outputs: Sequence[str], numbers: Sequence[str]
+) -> dict[str, Any]:
+    """What a split of several outputs needs beside their tokens: `NAME.items.bin` [records + 1], where each record's
+    sequences or numbers begin, and `NAME.values.bin`, the numbers (float64)."""
+    records = np.load(plan / f"{split}.records.npy")
+    for name in [*outputs, *numbers]:
+        counts = np.concatenate([np.diff(np.load(piece / f"{name}.items.npy")) for piece in pieces])  # [corpus]
+        np.append(0, np.cumsum(counts[records])).astype(PLACE).tofile(folder / f"{name}.items.bin")
+        if name in numbers:
+            values = np.concatenate([np.load(piece / f"{name}.values.npy") for piece in pieces])
+            begins = np.cumsum(counts) - counts
+            values[ranges(begins[records], counts[records])].astype("<f8").tofile(folder / f"{name}.values.bin")
+    return {}
