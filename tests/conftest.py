@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from stores import Text, make_store
 from tiny import sentences
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -22,12 +23,10 @@ def real_data() -> Path:
 @pytest.fixture(scope="session")
 def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A token store of 300 short documents, vocabulary 300, 32 tokens a bin; tests only read it."""
-    from seedbed.data.sources import Document
-    from seedbed.data.store import prepare
     from seedbed.data.tokenizer import train_tokenizer
 
     folder = tmp_path_factory.mktemp("tiny")
     texts = sentences(300, seed=0)
     tokenizer = train_tokenizer(texts, 300, folder / "tokenizer")
-    prepare([Document(str(i), text, None) for i, text in enumerate(texts)], tokenizer, folder / "store", seq_len=32)
+    make_store([Text(str(i), text) for i, text in enumerate(texts)], tokenizer, folder / "store", seq_len=32)
     return folder / "store"

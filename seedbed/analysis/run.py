@@ -82,7 +82,7 @@ def store_summary(store: Store) -> dict[str, Any]:
         "tokenizer": header["tokenizer_hash"][:12],
         "vocabulary": header["vocab_size"],
     }
-    for name, part in header["splits"].items():
+    for name, part in header["streams"].items():
         summary |= {f"{name} {key}": part[key] for key in ("documents", "tokens", "bytes")}
     return summary
 

@@ -1,106 +1,120 @@
 """`seedbed data`: heavy imports wait inside the commands, so that help stays light."""
 
+import signal
+from enum import StrEnum
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbed.cli.options import Field, Files, OnBad, OnBadPolicy, Overwrite, report_counts, require_new
-from seedbed.cli.output import Json, print_json
-from seedbed.errors import InputError
+from seedbed.cli.inspect import inspect
+from seedbed.cli.options import Overwrite
+from seedbed.cli.output import Json, note, print_json
+from seedbed.errors import InputError, SignalStop
 
 if TYPE_CHECKING:
-    from seedbed.data.store import Store
+    from seedbed.data.spec import Spec
 
 app = typer.Typer(help="Prepare and inspect token stores.", no_args_is_help=True)
+app.command()(inspect)
+
+
+class EngineName(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE...]", help="Files, folders, patterns or addresses of text; with --spec instead of its sources."
+    ),
+]
 
 
 @app.command()
 def prepare(
-    files: Files,
-    tokenizer: Annotated[Path, typer.Option(help="Folder made by `seedbed tokenizer train`.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Store to make.")],
-    seq_len: Annotated[int, typer.Option(help="Tokens a sequence.")] = 256,
-    heldout: Annotated[float, typer.Option(help="Share of the documents that is held out.")] = 0.05,
-    field: Field = "text",
-    on_bad: OnBad = OnBadPolicy.strict,
+    files: Sources = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Store to make.")] = ...,  # pyright: ignore
+    spec: Annotated[Path | None, typer.Option(help="Specification, YAML or JSON (see `seedbed data schema`).")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Folder made by `seedbed tokenizer train`.")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens of a bin.")] = None,
+    packing: Annotated[str | None, typer.Option(help="simple, bfd, bfd_split or none.")] = None,
+    storage: Annotated[str | None, typer.Option(help="bin, hdf5 or jsonl.")] = None,
+    heldout: Annotated[float | None, typer.Option(help="Share of the documents that is held out.")] = None,
+    field: Annotated[str | None, typer.Option(help="Key of the text in each record.")] = None,
+    on_bad: Annotated[str | None, typer.Option(help="A bad record: strict stops, skip counts it and goes on.")] = None,
+    keep_rejects: Annotated[
+        bool, typer.Option("--keep-rejects", help="Keep what is left out, with the reason.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Shards worked on at a time. Default: one a core.")] = None,
+    engine: Annotated[EngineName, typer.Option(help="Processes of this machine, or a Ray cluster.")] = EngineName.local,
     overwrite: Overwrite = False,
+    keep_work: Annotated[bool, typer.Option("--keep-work", help="Keep the stages' files in STORE/work.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Encode the texts of JSONL files into a token store with a held-out split."""
-    from seedbed.data import store
-    from seedbed.data.sources import read_documents
-    from seedbed.data.tokenizer import load_tokenizer
-    from seedbed.files.jsonl import ReadCounts
+    """Turn text or conversations into a token store, by options or a specification.
 
-    require_new(out, overwrite, [*files, tokenizer])
-    counts = ReadCounts()
-    documents = read_documents(files, field, on_bad.value, counts)
-    header = store.prepare(documents, load_tokenizer(tokenizer), out, seq_len, heldout, counts=counts)
+    Interrupted or killed, the same command goes on with what is not done; where the store is whole, it does nothing.
+    """
+    from seedbed.data.prepare import prepare
+
+    asked = _specification(
+        spec,
+        {
+            ("sources",): files or None,
+            ("tokenizer",): tokenizer,
+            ("packing", "seq_len"): seq_len,
+            ("packing", "strategy"): packing,
+            ("storage", "format"): storage,
+            ("heldout",): heldout,
+            ("sections",): None if field is None else [{"field": field}],
+            ("on_bad",): on_bad,
+            ("keep_rejects",): keep_rejects or None,
+        },
+    )
+    previous = signal.signal(signal.SIGTERM, _stop)
+    try:
+        header = prepare(asked, out, workers=workers, engine=engine.value, overwrite=overwrite, keep_work=keep_work)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    for warning in header["warnings"]:
+        note(f"warning: {warning}")
     if as_json:
         print_json({"store": str(out), "header": header})
     else:
         print(f"{out}: a token store; look into it with `seedbed data inspect {out}`")
-        _print_header(header)
+        print_header(header)
 
 
 @app.command()
-def inspect(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder made by `seedbed data prepare`.")],
-    bins: Annotated[int, typer.Option(min=0, help="Sequences to show.")] = 1,
-    split: Annotated[str, typer.Option(help="train or heldout.")] = "train",
-    as_json: Json = False,
-) -> None:
-    """Check a store against its hashes; print its counts and first sequences, document by document."""
-    from seedbed.data.store import SPLITS, Store
-    from seedbed.files.atomic import folder_damage
+def schema() -> None:
+    """Print the JSON Schema of a specification."""
+    from seedbed.data.spec import Spec
 
-    if split not in SPLITS:
-        raise InputError(f"--split {split}: a store has {' and '.join(SPLITS)}")
-    opened = Store(store)
-    if damage := folder_damage(store):
-        raise InputError(f"{store}: {damage}; make the store again with `seedbed data prepare`")
-    shown = _decode_bins(opened, split, bins)
-    if as_json:
-        print_json({"store": str(store), "header": opened.header, "split": split, "bins": shown})
-        return
-    print(f"{store}: every file is as it was written")
-    _print_header(opened.header)
-    for number, pieces in enumerate(shown):
-        for piece in pieces:
-            kind = "padding" if piece["padding"] else "document" if piece["starts"] else "document, continued"
-            print(f"--- {split} bin {number}: {kind}, {piece['tokens']} tokens")
-            print(piece["text"])
+    print_json(Spec.model_json_schema())
 
 
-def _decode_bins(store: "Store", split: str, bins: int) -> list[list[dict[str, Any]]]:
-    """For each of the first bins its pieces of documents, in order."""
-    part, tokenizer = store.split("heldout" if split == "heldout" else "train"), store.tokenizer()
-    count = min(bins, len(part))
-    batch = part.windows(range(count))
-    shown = []
-    for row in range(count):
-        ids, doc_ids = batch.ids[row].tolist(), batch.doc_ids[row].tolist()
-        pieces = []
-        for document in dict.fromkeys(doc_ids):
-            start = doc_ids.index(document)
-            tokens = ids[start : start + doc_ids.count(document)]
-            padding = document < 0
-            starts = tokens[0] == tokenizer.bos_id and not padding
-            text = "" if padding else tokenizer.decode(tokens)
-            pieces.append({"starts": starts, "padding": padding, "tokens": len(tokens), "text": text})
-        shown.append(pieces)
-    return shown
+def _stop(signum: int, _frame: FrameType | None) -> None:
+    raise SignalStop(signum, "what was finished is kept, and the same command goes on from there")
 
 
-def _print_header(header: dict[str, Any]) -> None:
-    print(
-        f"{header['seq_len']} tokens a bin, packing {header['packing']}; vocabulary {header['vocab_size']:,} as "
-        f"{header['dtype']}, tokenizer {header['tokenizer_hash'][:12]}"
-    )
-    for name, part in header["splits"].items():
-        print(
-            f"{name}: {part['documents']:,} documents ({part['documents_split']:,} go on in another bin), "
-            f"{part['tokens']:,} tokens, {part['bytes']:,} bytes, {part['bins']:,} bins, {part['padding']} padding"
-        )
-    report_counts(header["skipped"], header["repaired"])
+def _specification(file: Path | None, options: dict[tuple[str, ...], Any]) -> "Spec":
+    """The specification of a file, with the options that were given in place of its own."""
+    from seedbed.config.reader import parse_file
+    from seedbed.data.spec import spec_from
+
+    tree = {} if file is None else parse_file(file)
+    if not isinstance(tree, dict):
+        raise InputError(f"{file}: a specification is a mapping (sources:, tokenizer:, packing:, ...)")
+    for path, value in options.items():
+        if value is not None:
+            node = tree
+            for key in path[:-1]:
+                node = node.setdefault(key, {})
+            node[path[-1]] = value
+    for key, how in (("sources", "FILE..."), ("tokenizer", "--tokenizer DIR")):
+        if key not in tree:
+            raise InputError(f"{file or 'data prepare'}: no {key}; name them with {how}, or in a --spec file")
+    return spec_from(tree, str(file or "data prepare"))

@@ -68,35 +68,37 @@ def recipe_config(folder: Path, overrides: list[str]) -> "Config":
 
 def corpus(folder: Path, config: "Config") -> None:
     """Stages 1 and 2: documents, tokenizer and store, each kept where it is whole."""
-    from seedbed.data.stdlib import stdlib_documents
-    from seedbed.data.store import Store, prepare
-    from seedbed.data.tokenizer import load_tokenizer, train_tokenizer
-    from seedbed.files.atomic import folder_damage, require_replaceable
+    from seedbed.data.bpe import train_tokenizer
+    from seedbed.data.prepare import prepare
+    from seedbed.data.spec import spec_from
+    from seedbed.data.stdlib import stdlib_records
+    from seedbed.files.atomic import folder_damage, require_replaceable, write_atomic
 
-    tokenizer_dir, store_dir = folder / "tokenizer", folder / "store"
-    kept = {path: folder_damage(path) is None for path in (tokenizer_dir, store_dir)}
-    for path, marker in ((tokenizer_dir, "tokenizer.json"), (store_dir, "header.json")):
-        if not kept[path]:
-            require_replaceable(path, marker)
+    texts, tokenizer_dir, store_dir = folder / "corpus.jsonl", folder / "tokenizer", folder / "store"
+    trained = folder_damage(tokenizer_dir) is None
+    if not trained:
+        require_replaceable(tokenizer_dir, "tokenizer.json")
     vocab_size, seq_len = config.model.vocab_size or VOCAB_SIZE, config.model.max_seq_len
-    documents = None
-    if not kept[tokenizer_dir]:
-        note("1/5 tokenizer: byte-level BPE on the prose and source of Python's standard library")
-        documents = list(stdlib_documents())
-        train_tokenizer((d.text for d in documents if d.split != "heldout"), vocab_size, tokenizer_dir)
+    if not texts.is_file():
+        note("1/5 corpus: the prose and source of Python's standard library")
+        write_atomic(texts, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in stdlib_records()))
+    if not trained:
+        note("1/5 tokenizer: byte-level BPE on its training part")
+        records = map(json.loads, open(texts, encoding="utf-8"))
+        train_tokenizer((record["text"] for record in records if record["split"] == "train"), vocab_size, tokenizer_dir)
     else:
         note(f"1/5 tokenizer: {tokenizer_dir} is there")
-    if not kept[store_dir]:
-        note("2/5 token store: encoding and packing")
-        prepare(documents or stdlib_documents(), load_tokenizer(tokenizer_dir), store_dir, seq_len)
-    else:
-        note(f"2/5 token store: {store_dir} is there")
-    header = Store(store_dir).header
-    for name, part in header["splits"].items():
-        note(f"    {name}: {part['documents']:,} documents, {part['bytes']:,} bytes, {part['tokens']:,} tokens")
-    for what, there, asked in (
-        ("model.max_seq_len", header["seq_len"], seq_len),
-        ("model.vocab_size", header["vocab_size"], vocab_size),
-    ):
-        if there != asked:
-            raise InputError(f"{store_dir}: was made for {what}={there}, asked is {asked}; choose another --dir")
+    note("2/5 token store: encoding and packing")
+    spec = {
+        "sources": [{"path": str(texts), "split_field": "split"}],
+        "tokenizer": str(tokenizer_dir),
+        "packing": {"seq_len": seq_len},
+    }
+    header = prepare(spec_from(spec, "quickstart"), store_dir)
+    for name, stream in header["streams"].items():
+        note(f"    {name}: {stream['documents']:,} documents, {stream['bytes']:,} bytes, {stream['tokens']:,} tokens")
+    if header["vocab_size"] != vocab_size:
+        raise InputError(
+            f"{store_dir}: was made for model.vocab_size={header['vocab_size']}, asked is {vocab_size}; choose another "
+            "--dir"
+        )

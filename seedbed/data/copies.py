@@ -31,9 +31,7 @@ class PieceOfText(NamedTuple):
             return parse(file.readline())
 
 
-def find_copies(
-    folder: Path, pieces: Sequence[PieceOfText], signed: Sequence[Path], dedup: Dedup
-) -> dict[str, Any]:
+def find_copies(folder: Path, pieces: Sequence[PieceOfText], signed: Sequence[Path], dedup: Dedup) -> dict[str, Any]:
     """Pieces in input order, their signatures -> kept.npy [documents] bool, duplicates.jsonl with every removal.
 
     A document goes when its text, exactly or nearly, is that of an earlier one that stays.
@@ -67,9 +65,7 @@ def find_copies(
     return {"exact": exact, "near": len(removals) - exact, "warnings": _alarms(pieces, tables, kept, dedup.alarm)}
 
 
-def _alarms(
-    pieces: Sequence[PieceOfText], tables: Sequence[np.ndarray], kept: np.ndarray, share: float
-) -> list[str]:
+def _alarms(pieces: Sequence[PieceOfText], tables: Sequence[np.ndarray], kept: np.ndarray, share: float) -> list[str]:
     """A line for each source that lost more than ``share`` of its documents."""
     had, lost, start = Counter[str](), Counter[str](), 0
     for piece, table in zip(pieces, tables, strict=True):

@@ -27,7 +27,8 @@ Sequence = list[Piece | Conversation]
 
 
 class Document(NamedTuple):
-    """One record. ``texts`` has the sequences of each output, ``numbers`` the values; one each unless they are lists."""
+    """One record. ``texts`` has the sequences of each output, ``numbers`` the values: one each, or as many as a list
+    in the record has."""
 
     id: str
     where: str

@@ -1,14 +1,14 @@
 """What `header.json` of a token store may hold."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
-FORMAT_VERSION = 1
-DOCS_DTYPE = "<i8"
+FORMAT_VERSION = 2
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+StreamName = Annotated[str, Field(pattern=r"^(train|heldout)(/[a-z][a-z0-9_]*)?$")]
 
 
 class _Strict(BaseModel):
@@ -16,64 +16,89 @@ class _Strict(BaseModel):
 
 
 class Shard(_Strict):
-    """One file of a flat array."""
+    """One folder of a stream."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z]+(-docs)?-[0-9]{5,}\.bin$")]
-    bytes: NonNegativeInt
+    name: Annotated[str, Field(pattern=r"^[0-9]{5,}$")]
+    bins: NonNegativeInt
+    segments: NonNegativeInt
+    tokens: NonNegativeInt
     sha256: Sha256
+    """Of its commit.json, which has the hashes of its files."""
 
 
-class Part(_Strict):
-    """One split."""
+class Stream(_Strict):
+    """Bins of one split; of one output of it, where a record has several."""
 
+    documents: NonNegativeInt
+    """Documents in it; one that the mixture reads twice counts twice."""
+    bytes: NonNegativeInt
+    """UTF-8 length of their texts."""
+    bins: NonNegativeInt
+    segments: NonNegativeInt
+    documents_split: NonNegativeInt
+    """Documents that go on in another bin."""
+    tokens: NonNegativeInt
+    predicted: NonNegativeInt
+    """Tokens that are a target: not a document's first, not masked, not cut off."""
+    padding: NonNegativeInt
+    """Places of the bins that no token fills."""
+    cut_documents: NonNegativeInt
+    cut_tokens: NonNegativeInt
+    """Tokens that were cut off, in all."""
+    shards: list[Shard]
+
+
+class Group(_Strict):
+    """Documents of one domain and language, in the training split."""
+
+    domain: str
+    lang: str
     documents: NonNegativeInt
     tokens: NonNegativeInt
     bytes: NonNegativeInt
-    bins: NonNegativeInt
-    documents_split: NonNegativeInt
-    padding: NonNegativeInt
-    shards: Annotated[list[Shard], Field(min_length=1)]
-    document_starts: Annotated[list[Shard], Field(min_length=1)]
-
-
-class Splits(_Strict):
-    train: Part
-    heldout: Part
+    heldout_documents: NonNegativeInt
+    heldout_tokens: NonNegativeInt
 
 
 class Header(_Strict):
     """Types, ranges, and what the fields say about one another."""
 
-    format_version: Literal[1]
-    packing: Literal["simple"]
+    format_version: Literal[2]
+    packing: Literal["simple", "bfd", "bfd_split", "none"]
     seq_len: Annotated[int, Field(ge=2)]
+    position_ids: Literal["none", "doc_reset", "continuous"]
+    storage: Literal["bin", "hdf5", "jsonl"]
     dtype: Literal["uint16", "uint32"]
     vocab_size: Annotated[int, Field(gt=0)]
-    bos_id: NonNegativeInt
+    padded_vocab_size: Annotated[int, Field(gt=0)]
+    bos_id: NonNegativeInt | None
     eos_id: NonNegativeInt
     tokenizer_hash: Sha256
-    heldout_fraction: Annotated[float, Field(ge=0, lt=1)]
-    splits: Splits
+    lossless: bool
+    spec: dict[str, Any]
+    spec_hash: Sha256
+    records: dict[Literal["train", "heldout"], NonNegativeInt]
+    streams: dict[StreamName, Stream]
+    numbers: list[str]
+    groups: list[Group]
+    mixture: list[dict[str, Any]]
     skipped: dict[str, int]
     repaired: dict[str, int]
+    duplicates: dict[str, int]
+    warnings: list[str]
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if max(self.bos_id, self.eos_id) >= self.vocab_size:
+        if max(self.bos_id or 0, self.eos_id) >= self.vocab_size:
             raise ValueError(f"bos_id and eos_id must be below vocab_size, {self.vocab_size}")
+        if self.padded_vocab_size < self.vocab_size:
+            raise ValueError(f"padded_vocab_size is below vocab_size, {self.vocab_size}")
         if self.vocab_size - 1 > np.iinfo(self.dtype).max:
             raise ValueError(f"{self.dtype} cannot hold a vocabulary of {self.vocab_size}")
-        for name, part in (("train", self.splits.train), ("heldout", self.splits.heldout)):
-            self._counts_fit(name, part)
+        for name, stream in self.streams.items():
+            for count in ("bins", "segments", "tokens"):
+                if sum(getattr(shard, count) for shard in stream.shards) != getattr(stream, count):
+                    raise ValueError(f"{count} and shards of {name!r} disagree")
+            if stream.bins * self.seq_len - stream.tokens != stream.padding or stream.padding < 0:
+                raise ValueError(f"bins, tokens and padding of {name!r} disagree")
         return self
-
-    def _counts_fit(self, name: str, part: Part) -> None:
-        for files, dtype, count in (
-            (part.shards, self.dtype, part.tokens),
-            (part.document_starts, DOCS_DTYPE, part.documents),
-        ):
-            size = np.dtype(dtype).itemsize
-            if any(file.bytes % size for file in files) or sum(file.bytes for file in files) != count * size:
-                raise ValueError(f"counts and shards of {name!r} disagree")
-        if part.bins * self.seq_len - part.tokens != part.padding or part.padding >= self.seq_len:
-            raise ValueError(f"bins, tokens and padding of {name!r} disagree")

@@ -1,4 +1,4 @@
-"""The stages between raw files and the shards of a store, top to bottom. Their work is in steps, copies, plan, write."""
+"""The stages between raw files and the shards of a store, top to bottom: units whose work other files have."""
 
 import shutil
 from collections import Counter
@@ -106,9 +106,7 @@ def run(
 
 def clean(line: Pipeline) -> Cleaned:
     """Read, clean and filter each file. Raises InputError where no document is left."""
-    reading = line.asked(
-        "on_bad", "sections", "outputs", "min_chars", "max_chars", "clean", "filters", "keep_rejects"
-    )
+    reading = line.asked("on_bad", "sections", "outputs", "min_chars", "max_chars", "clean", "filters", "keep_rejects")
     units = [
         Unit(
             line.work / "clean" / f"{number:05d}",
@@ -236,9 +234,7 @@ def write(
     facts = iter(found[len(records) :])
     streams = {}
     for (name, shards), counts in zip(units.items(), plan["streams"].values(), strict=True):
-        listing = [
-            {"name": unit.folder.name, **next(facts), "sha256": sha256(unit.folder / COMMIT)} for unit in shards
-        ]
+        listing = [{"name": unit.folder.name, **next(facts), "sha256": sha256(unit.folder / COMMIT)} for unit in shards]
         predicted = sum(shard.pop("predicted") for shard in listing)
         streams[name] = {**counts, "predicted": predicted, "shards": listing}
     return streams

@@ -12,6 +12,7 @@ from seedbed.data.packing import pack
 from seedbed.data.spec import Spec
 from seedbed.errors import InputError
 
+
 class EncodedPiece(NamedTuple):
     """A piece of cleaned text and what encoding made of it."""
 
@@ -68,7 +69,9 @@ def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.repeat(first - before, count) + np.arange(int(count.sum()))
 
 
-def plan_store(folder: Path, pieces: Sequence[EncodedPiece], spec: Spec, groups: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def plan_store(
+    folder: Path, pieces: Sequence[EncodedPiece], spec: Spec, groups: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
     """Which documents each split reads, and for each of its outputs the segments and bins: arrays in ``folder``.
 
     `SPLIT.records.npy` [m]: rows of the corpus in the order of the split. `SPLIT.OUTPUT.NAME.npy` [segments]: piece,
@@ -107,9 +110,7 @@ def plan_store(folder: Path, pieces: Sequence[EncodedPiece], spec: Spec, groups:
     return {"streams": streams, "records": records, "groups": counted, "mixture": shares}
 
 
-def _plan_stream(
-    stem: Path, corpus: Corpus, records: np.ndarray, sequences: Sequences, spec: Spec
-) -> dict[str, int]:
+def _plan_stream(stem: Path, corpus: Corpus, records: np.ndarray, sequences: Sequences, spec: Spec) -> dict[str, int]:
     """Pack the sequences of ``records`` [m]: arrays beside ``stem``, and what there is to count."""
     first = sequences.first[records]
     count = sequences.first[records + 1] - first

@@ -1,12 +1,16 @@
-"""Windows over one split of a store."""
+"""Windows over one stream of a store."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from seedbed.data.shards import ShardReader
+from seedbed.data.document import Encoded
+from seedbed.data.layout import BIN, SEGMENT, read_array
+from seedbed.data.readers import Tokens
+from seedbed.errors import InputError
 
 IGNORED = -100
 """Target of a position that predicts nothing (the value torch's cross-entropy ignores)."""
@@ -18,61 +22,103 @@ class Batch(NamedTuple):
     ids: torch.Tensor  # [B, T] int64
     targets: torch.Tensor  # [B, T] int64, IGNORED where nothing is predicted
     doc_ids: torch.Tensor  # [B, T] int64, from 0 within a row, -1 for padding
-    positions: torch.Tensor  # [B, T] int64, of each token as the model is to see it
+    positions: torch.Tensor  # [B, T] int64, what the model counts positions by
+
+
+class Shard:
+    """One folder of a stream: where its bins and segments lie, and its tokens."""
+
+    def __init__(self, folder: Path, tokens: Tokens):
+        self.folder = folder
+        self.bins = read_array(folder / "bins.bin", BIN)  # [bins + 1]
+        self.segments = read_array(folder / "segments.bin", SEGMENT)
+        self.tokens = tokens
 
 
 class Split:
-    """Bins of ``seq_len`` tokens of one split's flat stream of documents, each stored as bos, text, eos.
+    """Bins of up to ``seq_len`` tokens, as they were packed.
 
-    Packing "simple": bin i holds tokens [i*T, (i+1)*T) of the stream. Nothing is dropped: a document that does not
-    end with its bin goes on in the next one, and the last bin is filled up with eos, which is no document and
-    predicts nothing. The target of a token is the one after it in the stream, also across the end of a bin, where
-    both belong to one document. So over all bins each token but the bos is predicted exactly once.
+    A bin is a run of segments, each a run of one document's tokens; what no token fills is padding, which is no
+    document and predicts nothing. The target of a token is the next one of its document, also where that stands in
+    another bin, unless it is masked or was cut off. So each token is predicted once at most, a document's first never.
     """
 
-    def __init__(self, name: str, seq_len: int, pad_id: int, fingerprint: str, tokens: ShardReader, starts: np.ndarray):
+    def __init__(
+        self,
+        name: str,
+        seq_len: int,
+        pad_id: int,
+        vocab_size: int,
+        position_ids: str,
+        fingerprint: str,
+        shards: Sequence[Shard],
+    ):
         self.name = name
         self.seq_len = seq_len
         self.fingerprint = fingerprint
         """Hash of the stream's content."""
         self._pad_id = pad_id
-        self._tokens = tokens
-        self._starts = starts  # [documents] first token of each document in the stream, ascending
+        self._vocab_size = vocab_size
+        self._position_ids = position_ids
+        self._shards = shards
+        self._ends = np.cumsum([len(shard.bins) - 1 for shard in shards], dtype=np.int64)  # [shards]
 
     def __len__(self) -> int:
         """Number of bins."""
-        return -(-len(self._tokens) // self.seq_len)
+        return int(self._ends[-1]) if len(self._ends) else 0
 
     def windows(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """The bins with these numbers, one a row, in this order. Raises IndexError for a number out of range."""
         shape = (len(indices), self.seq_len)
         ids = np.full(shape, self._pad_id, dtype=np.int64)
         targets = np.full(shape, IGNORED, dtype=np.int64)
-        doc_ids = np.zeros(shape, dtype=np.int64)
+        doc_ids = np.full(shape, -1, dtype=np.int64)
+        positions = np.tile(np.arange(self.seq_len), (len(indices), 1))
         for row, index in enumerate(indices):
-            if not 0 <= index < len(self):
-                raise IndexError(f"bin {index} of {len(self)}")
-            self._fill(int(index), ids[row], targets[row], doc_ids[row])
-        return Batch(*(torch.from_numpy(x) for x in (ids, targets, doc_ids, _doc_reset(doc_ids))))
+            self._fill(int(index), ids[row], targets[row], doc_ids[row], positions[row])
+        return Batch(*map(torch.from_numpy, (ids, targets, doc_ids, positions)))
 
-    def _fill(self, index: int, ids: np.ndarray, targets: np.ndarray, doc_ids: np.ndarray) -> None:
-        """Write one bin into three rows of length T."""
-        first = index * self.seq_len
-        tokens = self._tokens.read(first, first + self.seq_len + 1)  # one more: the last target
-        real = min(len(tokens), self.seq_len)
-        ids[:real] = tokens[:real]
-        targets[: len(tokens) - 1] = tokens[1:]
-        low, high = np.searchsorted(self._starts, [first + 1, first + self.seq_len + 1])
-        bounds = self._starts[low:high].astype(np.int64) - first  # document starts in 1..T
-        targets[bounds - 1] = IGNORED
-        doc_ids[bounds[bounds < self.seq_len]] = 1
-        np.cumsum(doc_ids, out=doc_ids)
-        doc_ids[real:] = -1  # padding
+    def segments(self, index: int) -> tuple[np.ndarray, int]:
+        """The segments of a bin (SEGMENT records), and how many tokens it has."""
+        shard, begin, end = self._bin(index)
+        return shard.segments[begin["segment"] : end["segment"]], int(end["token"] - begin["token"])
 
+    def tokens(self, index: int) -> Encoded:
+        """The tokens of a bin without padding, and which of them are trained."""
+        shard, begin, end = self._bin(index)
+        return shard.tokens.read(int(begin["token"]), int(end["token"]))
 
-def _doc_reset(doc_ids: np.ndarray) -> np.ndarray:
-    """Each token's place in its document's piece of the bin: [B, T] int64 of doc_ids [B, T]."""
-    place = np.arange(doc_ids.shape[1])
-    begins = np.ones_like(doc_ids, dtype=bool)
-    begins[:, 1:] = doc_ids[:, 1:] != doc_ids[:, :-1]
-    return place - np.maximum.accumulate(place * begins, axis=1)
+    def _bin(self, index: int) -> tuple[Shard, np.void, np.void]:
+        """The shard of a bin, the bin's record and the one behind it."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"bin {index} of {len(self)}")
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        shard = self._shards[number]
+        local = index - int(self._ends[number]) + len(shard.bins) - 1
+        return shard, shard.bins[local], shard.bins[local + 1]
+
+    def _fill(
+        self, index: int, ids: np.ndarray, targets: np.ndarray, doc_ids: np.ndarray, positions: np.ndarray
+    ) -> None:
+        """Write one bin into four rows of length T."""
+        shard, begin, end = self._bin(index)
+        tokens, trained = self.tokens(index)
+        segments, real = shard.segments[begin["segment"] : end["segment"]], len(tokens)
+        largest = max(int(tokens.max()), int(segments["next"].max()))
+        if largest >= self._vocab_size:
+            raise InputError(
+                f"{shard.folder}: damaged: holds {largest}, where every id is below {self._vocab_size}; make the store "
+                "again with `seedbed data prepare`"
+            )
+        starts = segments["offset"].astype(np.int64)
+        lengths = np.diff(starts, append=real)
+        ids[:real] = tokens
+        targets[: real - 1] = tokens[1:]
+        if trained is not None:
+            targets[: real - 1][~trained[1:]] = IGNORED
+        targets[starts + lengths - 1] = np.where(segments["next"] < 0, IGNORED, segments["next"])
+        doc_ids[:real] = np.repeat(np.arange(len(starts)), lengths)
+        if self._position_ids != "none":
+            base = -starts if self._position_ids == "doc_reset" else segments["position"].astype(np.int64) - starts
+            positions[:real] += np.repeat(base, lengths)
+            positions[real:] -= real

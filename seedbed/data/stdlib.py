@@ -8,8 +8,18 @@ import tokenize
 from collections.abc import Iterator
 from inspect import cleandoc
 from pathlib import Path
+from typing import TypedDict
 
-from seedbed.data.sources import Document, SplitName
+
+class Record(TypedDict):
+    """A line of a JSONL file."""
+
+    id: str
+    text: str
+    domain: str
+    lang: str
+    split: str
+
 
 HELDOUT_SHARE = 0.06
 _TESTS = {"test", "tests", "idle_test"}
@@ -17,10 +27,10 @@ _TESTS = {"test", "tests", "idle_test"}
 _LEFT_OUT = {"site-packages", "dist-packages", "encodings", "pydoc_data"}
 
 
-def stdlib_documents(max_bytes: int = 6_000_000) -> Iterator[Document]:
+def stdlib_records(max_bytes: int = 6_000_000) -> Iterator[Record]:
     """Help topics, docstrings and module sources of this Python, each text once, with splits set.
 
-    Documents: "topics/NAME", a topic of `help()`; "NAME.py:doc", the docstrings of a module; "NAME.py", its source
+    Ids: "topics/NAME", a topic of `help()`; "NAME.py:doc", the docstrings of a module; "NAME.py", its source
     without them. Tests, installed packages, the character tables of `encodings` and build scripts are left out. The
     unit is the top-level module or package. Units come in the order of a hash of their names, and one that does not
     fit into what is left of ``max_bytes`` (source bytes, topics first) is passed over. By the same rule the units
@@ -28,7 +38,7 @@ def stdlib_documents(max_bytes: int = 6_000_000) -> Iterator[Document]:
     the Python version alone. Reads no network.
     """
     topics = list(_topics())
-    topic_bytes = sum(len(topic.text.encode("utf-8")) for topic in topics)
+    topic_bytes = sum(len(topic["text"].encode("utf-8")) for topic in topics)
     modules = _modules()
     sizes = {name: sum(file.stat().st_size for _, file in files) for name, files in modules.items()}
     taken = _fitting(sizes, max_bytes - topic_bytes)
@@ -36,15 +46,15 @@ def stdlib_documents(max_bytes: int = 6_000_000) -> Iterator[Document]:
     seen: set[bytes] = set()
     yield from topics
     for name in taken:
-        split: SplitName = "heldout" if name in heldout else "train"
+        split = "heldout" if name in heldout else "train"
         for inside, file in modules[name]:
             with tokenize.open(file) as opened:
                 prose, source = separate_docstrings(opened.read())
-            for identity, text in ((f"{inside}:doc", prose), (inside, source)):
+            for identity, domain, text in ((f"{inside}:doc", "docstrings", prose), (inside, "source", source)):
                 digest = hashlib.sha256(text.encode("utf-8")).digest()
                 if text.strip() and digest not in seen:
                     seen.add(digest)
-                    yield Document(identity, text, split)
+                    yield Record(id=identity, text=text, domain=domain, lang="en", split=split)
 
 
 def _fitting(sizes: dict[str, int], room: int) -> dict[str, int]:
@@ -57,7 +67,7 @@ def _fitting(sizes: dict[str, int], room: int) -> dict[str, int]:
     return taken
 
 
-def _topics() -> Iterator[Document]:
+def _topics() -> Iterator[Record]:
     """Topics by name. Sections of the reference lie inside one another: a paragraph is kept in the longest topic only.
 
     A topic of which less than half is left is dropped: its text stands elsewhere, what is left are headings.
@@ -75,7 +85,9 @@ def _topics() -> Iterator[Document]:
         text = "\n\n".join(fresh)
         if 2 * len(text) >= len(topics[name]) and text.strip():
             kept[name] = text
-    return (Document(f"topics/{name}", kept[name], "train") for name in sorted(kept))
+    return (
+        Record(id=f"topics/{name}", text=kept[name], domain="topics", lang="en", split="train") for name in sorted(kept)
+    )
 
 
 def _modules() -> dict[str, list[tuple[str, Path]]]:

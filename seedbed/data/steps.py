@@ -95,7 +95,7 @@ def kept_counts(folder: Path, spec: Spec, stack: ExitStack) -> ReadCounts:
     """Counts that also write what is left out to rejects.jsonl, where the specification wants it."""
     if not spec.keep_rejects:
         return ReadCounts()
-    rejects = stack.enter_context(open(folder / "rejects.jsonl", "w", encoding="utf-8", errors="replace"))
+    rejects = stack.enter_context((folder / "rejects.jsonl").open("w", encoding="utf-8", errors="replace"))
     return ReadCounts(keep=lambda reject: print(json.dumps(reject, ensure_ascii=False), file=rejects))
 
 
@@ -117,8 +117,8 @@ class _EncodedOutput:
 
     def __init__(self, folder: Path, name: str, dtype: str, masked: bool, stack: ExitStack):
         self._stem, self._dtype = folder / name, little(dtype)
-        self._ids = stack.enter_context(open(f"{self._stem}.ids.bin", "wb"))
-        self._trained = stack.enter_context(open(f"{self._stem}.trained.bin", "wb")) if masked else None
+        self._ids = stack.enter_context(Path(f"{self._stem}.ids.bin").open("wb"))
+        self._trained = stack.enter_context(Path(f"{self._stem}.trained.bin").open("wb")) if masked else None
         self._lengths: list[int] = []
         self._items: list[int] = []
 

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
+from seedbed.data.sources import Document
 
 from seedbed.data.holdout import assign_splits, position
-from seedbed.data.sources import Document
 
 
 def documents(ids, split=None):

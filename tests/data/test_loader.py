@@ -6,17 +6,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_texts import TEXTS
+from stores import Text, make_store
 
 from seedbed.data.loader import Loader, permutation
-from seedbed.data.sources import Document
-from seedbed.data.store import Store, prepare
+from seedbed.data.store import Store
 from seedbed.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def split(tokenizer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("loader") / "s"
-    prepare([Document(str(i), text) for i, text in enumerate(TEXTS)], tokenizer, folder, 11)
+    make_store([Text(str(i), text) for i, text in enumerate(TEXTS)], tokenizer, folder, 11)
     split = Store(folder).split("train")
     assert 7 < len(split) < 60
     return split
@@ -78,8 +78,8 @@ def test_state_of_other_data_or_another_seed_is_refused(split, tokenizer, tmp_pa
     state = Loader(split, 4, seed=1, position=6).state()
     with pytest.raises(InputError, match="seed is 2, but was 1"):
         Loader(split, 4, seed=2).restore(state)
-    documents = [Document(str(i), text) for i, text in enumerate(TEXTS)]
-    prepare(documents[::-1], tokenizer, tmp_path / "s", 11)
+    documents = [Text(str(i), text) for i, text in enumerate(TEXTS)]
+    make_store(documents[::-1], tokenizer, tmp_path / "s", 11)
     other = Store(tmp_path / "s").split("train")
     assert len(other) == len(split)  # as many bins, other content
     with pytest.raises(InputError, match="data is"):
@@ -89,7 +89,7 @@ def test_state_of_other_data_or_another_seed_is_refused(split, tokenizer, tmp_pa
 
 
 def test_empty_split_and_batch_size_zero_are_refused(split, tokenizer, tmp_path):
-    prepare([Document("a", "x")], tokenizer, tmp_path / "s", 11)
+    make_store([Text("a", "x")], tokenizer, tmp_path / "s", 11)
     with pytest.raises(InputError, match="is empty"):
         Loader(Store(tmp_path / "s").split("heldout"), 4, seed=1)
     with pytest.raises(InputError, match="batch_size=0"):

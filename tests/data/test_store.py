@@ -8,9 +8,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_texts import TEXTS
+from seedbed.data.sources import Document, read_documents
 from tokenizers import decoders, models, pre_tokenizers
 
-from seedbed.data.sources import Document, read_documents
 from seedbed.data.split import IGNORED
 from seedbed.data.store import Store, prepare
 from seedbed.data.tokenizer import load_tokenizer, train_tokenizer

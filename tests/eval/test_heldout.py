@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from stores import Text, make_store
 from torch.nn import functional as F
 
 from seedbed.config import Config
-from seedbed.data.sources import Document
-from seedbed.data.store import Store, prepare
+from seedbed.data.store import Store
 from seedbed.errors import GuardStop
 from seedbed.eval.heldout import evaluate, evenly
 from seedbed.init import initialize_
@@ -47,8 +47,8 @@ def test_any_batch_size_gives_the_same_token_weighted_mean(tiny_store, batch_siz
 def test_bits_a_byte_count_the_raw_bytes_of_the_documents(tiny_store, tmp_path):  # case 47
     texts = ["déjà vu 中文 \U0001f600", "plain", "e\u0301 \r\n\t"]
     tokenizer = Store(tiny_store).tokenizer()
-    documents = [Document(str(i), text, "heldout" if i else "train") for i, text in enumerate(texts)]
-    prepare([*documents, Document("x", texts[0], "heldout")], tokenizer, tmp_path / "s", seq_len=16)
+    documents = [Text(str(i), text, "heldout" if i else "train") for i, text in enumerate(texts)]
+    make_store([*documents, Text("x", texts[0], "heldout")], tokenizer, tmp_path / "s", seq_len=16)
     store = Store(tmp_path / "s")
     result = evaluate(model_of(store), store.split("heldout"), token_bytes(store), None, 2)
     assert result["bytes"] == sum(len(text.encode()) for text in [*texts[1:], texts[0]])
@@ -58,7 +58,7 @@ def test_bits_a_byte_count_the_raw_bytes_of_the_documents(tiny_store, tmp_path):
 
 def test_a_part_is_spread_evenly_and_always_the_same(tiny_store):
     assert evenly(10, 4) == [0, 2, 5, 7]
-    assert evenly(3, 8) == evenly(3, None) == [0, 1, 2]
+    assert evenly(3, 8) == evenly(3) == [0, 1, 2]
     store = Store(tiny_store)
     arguments = (model_of(store), store.split("heldout"), token_bytes(store), 5, 2)
     assert evaluate(*arguments) == evaluate(*arguments)
@@ -72,7 +72,7 @@ def test_the_model_is_left_in_its_mode(tiny_store):
 
 
 def test_an_empty_heldout_split_is_an_error(tiny_store, tmp_path: Path):
-    prepare([Document("a", "only one", "train")], Store(tiny_store).tokenizer(), tmp_path / "s", seq_len=16)
+    make_store([Text("a", "only one", "train")], Store(tiny_store).tokenizer(), tmp_path / "s", seq_len=16)
     store = Store(tmp_path / "s")
     with pytest.raises(GuardStop, match="held-out split has no supervised token"):
         evaluate(model_of(store), store.split("heldout"), token_bytes(store), None, 1)

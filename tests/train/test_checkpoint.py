@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from stores import Text, make_store
 from torch import nn
 
 from seedbed.config import Config
@@ -303,14 +304,14 @@ def test_a_run_of_format_version_1_is_still_read(tmp_path):
 def test_a_run_of_format_version_1_goes_on(tmp_path, monkeypatch):
     """With the store made anew from the same documents: the frozen position, optimizer and measures all fit."""
     from seedbed.api import fit
-    from seedbed.data.sources import Document
-    from seedbed.data.store import prepare
     from seedbed.data.tokenizer import load_tokenizer
 
     shutil.copytree(RUN_V1, tmp_path / "run")
     text = "Document {0} of sixty. A seed, some soil, and rain number {1}. "
-    documents = [Document(str(i), text.format(i, i * i) * 4, None) for i in range(60)]
-    prepare(documents, load_tokenizer(RUN_V1 / "checkpoints/step_00000004/tokenizer"), tmp_path / "store", seq_len=32)
+    documents = [Text(str(i), text.format(i, i * i) * 4) for i in range(60)]
+    make_store(
+        documents, load_tokenizer(RUN_V1 / "checkpoints/step_00000004/tokenizer"), tmp_path / "store", seq_len=32
+    )
     monkeypatch.chdir(tmp_path)
     config = read_config(tmp_path / "run").dump()
     config["train"] |= {"steps": 6}

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file
+from stores import Text, make_store
 from tiny import config, quiet, same, sentences, weights
 
 from seedbed.api import fit, load
@@ -191,11 +192,10 @@ def test_cuda_that_is_not_there_is_refused(tiny_store, tmp_path, monkeypatch):
 
 
 def test_a_store_that_holds_nothing_out(tiny_store, tmp_path, with_page):
-    from seedbed.data.sources import Document
-    from seedbed.data.store import Store, prepare
+    from seedbed.data.store import Store
 
-    documents = [Document(str(i), text, "train") for i, text in enumerate(sentences(60, seed=4))]
-    prepare(documents, Store(tiny_store).tokenizer(), tmp_path / "s", seq_len=32)
+    documents = [Text(str(i), text, "train") for i, text in enumerate(sentences(60, seed=4))]
+    make_store(documents, Store(tiny_store).tokenizer(), tmp_path / "s", seq_len=32)
     with pytest.raises(InputError, match="holds nothing out"):
         fit(config(tmp_path / "s", tmp_path / "r"), quiet)
     assert fit(config(tmp_path / "s", tmp_path / "r", "train.eval_every=-1"), quiet).summary.bits_per_byte is None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from stores import Text, make_store
 from tiny import TINY, config, quiet, same, sentences, weights
 
 from seedbed.api import fit, load
@@ -113,13 +114,12 @@ def test_a_run_and_its_store_are_moved_and_go_on(tiny_store, tmp_path):
 
 
 def test_a_store_with_other_content_is_refused_on_resuming(tiny_store, tmp_path):
-    from seedbed.data.sources import Document
-    from seedbed.data.store import Store, prepare
+    from seedbed.data.store import Store
 
     constant = "optim.schedule.kind=constant"
     fit(config(tiny_store, tmp_path / "r", constant), quiet)
-    documents = [Document(str(i), text) for i, text in enumerate(sentences(60, seed=5))]
-    prepare(documents, Store(tiny_store).tokenizer(), tmp_path / "other", seq_len=32)
+    documents = [Text(str(i), text) for i, text in enumerate(sentences(60, seed=5))]
+    make_store(documents, Store(tiny_store).tokenizer(), tmp_path / "other", seq_len=32)
     with pytest.raises(InputError, match="data position"):
         fit(config(tmp_path / "other", tmp_path / "r", constant, "train.steps=8"), quiet)
 
