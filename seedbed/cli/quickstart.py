@@ -84,8 +84,9 @@ def corpus(folder: Path, config: "Config") -> None:
         write_atomic(texts, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in stdlib_records()))
     if not trained:
         note("1/5 tokenizer: byte-level BPE on its training part")
-        records = map(json.loads, open(texts, encoding="utf-8"))
-        train_tokenizer((record["text"] for record in records if record["split"] == "train"), vocab_size, tokenizer_dir)
+        with open(texts, encoding="utf-8") as lines:
+            records = map(json.loads, lines)
+            train_tokenizer((r["text"] for r in records if r["split"] == "train"), vocab_size, tokenizer_dir)
     else:
         note(f"1/5 tokenizer: {tokenizer_dir} is there")
     note("2/5 token store: encoding and packing")

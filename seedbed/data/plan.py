@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedbed.data.holdout import held_out
-from seedbed.data.mixture import mix
+from seedbed.data.mixture import mix, shortfalls
 from seedbed.data.packing import pack
 from seedbed.data.spec import Spec
 from seedbed.errors import InputError
@@ -86,11 +86,13 @@ def plan_store(
     heldout = held_out(corpus.hash, spec.heldout, corpus.split)
     chosen = {"train": np.flatnonzero(~heldout), "heldout": np.flatnonzero(heldout)}
     shares: list[dict[str, Any]] = []
+    warnings: list[str] = []
     if spec.mixture is not None:
         train, domains = chosen["train"], sorted({domain for domain, _ in groups})
         domain = np.array([domains.index(domain) for domain, _ in groups])[corpus.group[train]]
         picked, report = mix(tokens[train], domain, corpus.hash[train, 0], domains, spec.mixture)
         chosen["train"], shares = train[picked], [share._asdict() for share in report]
+        warnings = shortfalls(report, spec.mixture)
     if not len(chosen["train"]):
         raise InputError("no document is left to train on; give more, or hold out less")
     streams: dict[str, Any] = {}
@@ -107,7 +109,7 @@ def plan_store(
         for group, (domain, lang) in enumerate(groups)
     ]
     records = {split: len(rows) for split, rows in chosen.items()}
-    return {"streams": streams, "records": records, "groups": counted, "mixture": shares}
+    return {"streams": streams, "records": records, "groups": counted, "mixture": shares, "warnings": warnings}
 
 
 def _plan_stream(stem: Path, corpus: Corpus, records: np.ndarray, sequences: Sequences, spec: Spec) -> dict[str, int]:

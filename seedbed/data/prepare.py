@@ -22,9 +22,8 @@ from seedbed.files.atomic import COMMIT, commit, folder_damage, sync, write_atom
 from seedbed.files.lock import folder_lock
 
 REQUEST = "request.json"
-OURS = {".lock", "work", "tokenizer", "train", "heldout", "chat_template.jinja", "rejects.jsonl", "duplicates.jsonl"} | {
-    REQUEST, "header.json", COMMIT,
-}  # fmt: skip
+LISTS = ("rejects.jsonl", "duplicates.jsonl", "chat_template.jinja")
+OURS = {REQUEST, "header.json", COMMIT, ".lock", "work", "tokenizer", "train", "heldout", *LISTS}
 
 
 def prepare(
@@ -121,7 +120,7 @@ def _is_there(out: Path, request: dict[str, Any]) -> bool:
 
 def _start(out: Path, request: dict[str, Any], tokenizer: Tokenizer) -> None:
     """Note what is asked for; from here on the folder is a store in the making. Shards that fit stay."""
-    for name in (COMMIT, "header.json", "rejects.jsonl", "duplicates.jsonl", "chat_template.jinja"):
+    for name in (COMMIT, "header.json", *LISTS):
         (out / name).unlink(missing_ok=True)
     if _differences(_read_request(out), request):
         for name in ("train", "heldout", "tokenizer"):
