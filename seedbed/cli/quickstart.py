@@ -68,9 +68,10 @@ def recipe_config(folder: Path, overrides: list[str]) -> "Config":
 
 def corpus(folder: Path, config: "Config") -> None:
     """Stages 1 and 2: documents, tokenizer and store, each kept where it is whole."""
+    from seedbed.data.bpe import train_tokenizer
     from seedbed.data.stdlib import stdlib_documents
     from seedbed.data.store import Store, prepare
-    from seedbed.data.tokenizer import load_tokenizer, train_tokenizer
+    from seedbed.data.tokenizer import load_tokenizer
     from seedbed.files.atomic import folder_damage, require_replaceable
 
     tokenizer_dir, store_dir = folder / "tokenizer", folder / "store"
