@@ -19,10 +19,10 @@ from typing import Any
 
 import tokenizers
 
+from seedbed.data.bpe import train_tokenizer
 from seedbed.data.sources import read_documents
 from seedbed.data.stdlib import stdlib_documents
 from seedbed.data.store import prepare
-from seedbed.data.tokenizer import train_tokenizer
 
 VOCAB_SIZE = 8192
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from seedbed.api import heldout_evaluation
 from seedbed.config import Config
+from seedbed.data.bpe import train_tokenizer
 from seedbed.data.stdlib import stdlib_documents
 from seedbed.data.store import Store, prepare
-from seedbed.data.tokenizer import train_tokenizer
 from seedbed.train.loop import Job, save, train_step
 from seedbed.train.metrics import Metrics
 from seedbed.train.setup import resolve, start

@@ -23,7 +23,7 @@ def real_data() -> Path:
 @pytest.fixture(scope="session")
 def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A token store of 300 short documents, vocabulary 300, 32 tokens a bin; tests only read it."""
-    from seedbed.data.tokenizer import train_tokenizer
+    from seedbed.data.bpe import train_tokenizer
 
     folder = tmp_path_factory.mktemp("tiny")
     texts = sentences(300, seed=0)

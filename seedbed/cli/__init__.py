@@ -34,7 +34,7 @@ def root(
 
 app.command("quickstart")(quickstart.quickstart)
 app.add_typer(config.app, name="config", help="Show a resolved configuration, or the schema of all fields.")
-app.add_typer(tokenizer.app, name="tokenizer", help="Train a byte-level BPE tokenizer.")
+app.add_typer(tokenizer.app, name="tokenizer", help="Train, import and measure tokenizers.")
 app.add_typer(data.app, name="data", help="Turn text into a token store, and look into one.")
 app.add_typer(analyze.app, name="analyze", help="Measure what training made of weights.")
 app.command("preflight")(preflight.preflight)

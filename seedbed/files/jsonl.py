@@ -6,9 +6,10 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import zstandard
 
@@ -35,22 +36,22 @@ class ReadCounts:
 
 
 def read_jsonl(
-    path: str | Path, on_bad: OnBad = "strict", counts: ReadCounts | None = None
+    path: str | Path, on_bad: OnBad = "strict", counts: ReadCounts | None = None, stream: IO[bytes] | None = None
 ) -> Iterator[tuple[int, Any]]:
     """Yield (line number from 1, value) for each line that is not blank.
 
-    A byte-order mark and CRLF are taken off; NUL bytes, which JSON never contains, are removed and counted. A line
-    that is not one JSON value raises InputError with file and line, or is counted where ``on_bad`` is "skip". A
-    compressed file that ends early or is damaged raises InputError under either policy.
+    ``stream`` is an open file to read instead of the local one at ``path``, which then only names it. A byte-order
+    mark and CRLF are taken off; NUL bytes, which JSON never contains, are removed and counted. A line that is not one
+    JSON value raises InputError with file and line, or is counted where ``on_bad`` is "skip". A compressed file that
+    ends early or is damaged raises InputError under either policy.
     """
-    path = Path(path)
     counts = ReadCounts() if counts is None else counts
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(_split_lines(read_chunks(path, stream)), start=1):
         line = line.removeprefix(codecs.BOM_UTF8)
         if b"\0" in line:
             counts.repaired["NUL bytes removed"] += line.count(b"\0")
             line = line.replace(b"\0", b"")
-        if not line.strip():
+        if not line or line.isspace():
             counts.skipped["blank line"] += 1
             continue
         try:
@@ -65,7 +66,7 @@ def read_jsonl(
 
 def _parse(line: bytes, where: str) -> Any:
     try:
-        text = line.decode("utf-8").strip()
+        text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: not UTF-8 at byte {error.start + 1} of the line; save the file as UTF-8") from None
     try:
@@ -73,7 +74,7 @@ def _parse(line: bytes, where: str) -> Any:
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             problem = f"a second value starts at column {error.colno}; write one value a line"
-        elif error.pos >= len(text) or error.msg.startswith("Unterminated string"):
+        elif error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
             problem = "the line ends inside a value (cut short?); write the file anew"
         else:
             problem = f"not JSON: {error.msg} at column {error.colno}"
@@ -82,16 +83,21 @@ def _parse(line: bytes, where: str) -> Any:
         raise InputError(f"{where}: JSON that cannot be read: {error}") from None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def read_chunks(path: str | Path, stream: IO[bytes] | None = None) -> Iterator[bytes]:
+    """Yield the content of the file ``path``, or of ``stream``, decompressed as the name says (.gz, .zst).
+
+    Raises InputError that names the file where it cannot be read, is damaged or ends early.
+    """
     try:
-        if path.suffix.lower() == ".zst":
-            yield from _split_lines(_zstd_chunks(path))
-        elif path.suffix.lower() == ".gz":
-            with gzip.open(path, "rb") as file:
-                yield from file
-        else:
-            with open(path, "rb") as file:
-                yield from file
+        with open(path, "rb") if stream is None else nullcontext(stream) as file:
+            match Path(path).suffix.lower():
+                case ".zst":
+                    yield from _zstd_chunks(file)
+                case ".gz":
+                    with gzip.GzipFile(fileobj=file) as unzipped:
+                        yield from _chunks(unzipped)
+                case _:
+                    yield from _chunks(file)
     except EOFError:
         raise InputError(f"{path}: the compressed file ends early; copy or write it anew") from None
     except (gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
@@ -100,18 +106,22 @@ def _lines(path: Path) -> Iterator[bytes]:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _zstd_chunks(path: Path) -> Iterator[bytes]:
+def _chunks(file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
+    while data := file.read(_CHUNK):
+        yield data
+
+
+def _zstd_chunks(file: IO[bytes]) -> Iterator[bytes]:
     """The decompressed bytes of all frames; EOFError when the last one is cut, which zstandard's reader hides."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
     frame = decompressor.decompressobj()
     open_frame = False
-    with open(path, "rb") as file:
-        while data := file.read(_CHUNK):
-            while data:
-                yield frame.decompress(data)
-                data, open_frame = frame.unused_data, not frame.eof
-                if frame.eof:
-                    frame = decompressor.decompressobj()
+    for data in _chunks(file):
+        while data:
+            yield frame.decompress(data)
+            data, open_frame = frame.unused_data, not frame.eof
+            if frame.eof:
+                frame = decompressor.decompressobj()
     if open_frame:
         raise EOFError
 

@@ -159,7 +159,8 @@ def test_a_full_disk_is_an_os_error_with_a_name(seedbed, corpus, tmp_path):
     ):  # fmt: skip
         code = (
             "import resource; from seedbed.data.sources import read_documents; from seedbed.data.store import prepare\n"
-            "from seedbed.data.tokenizer import load_tokenizer, train_tokenizer\n"
+            "from seedbed.data.bpe import train_tokenizer\n"
+            "from seedbed.data.tokenizer import load_tokenizer\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
             f"try: {work}\nexcept OSError as error: print(error.filename)"
         )

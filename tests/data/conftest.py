@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 from sample_texts import TEXTS
 
-from seedbed.data.tokenizer import Tokenizer, train_tokenizer
+from seedbed.data.bpe import train_tokenizer
+from seedbed.data.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_texts import TEXTS
-from seedbed.data.sources import Document, read_documents
 from tokenizers import decoders, models, pre_tokenizers
 
+from seedbed.data.bpe import train_tokenizer
+from seedbed.data.sources import Document, read_documents
 from seedbed.data.split import IGNORED
 from seedbed.data.store import Store, prepare
-from seedbed.data.tokenizer import load_tokenizer, train_tokenizer
+from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import COMMIT, folder_damage, sha256
 from seedbed.files.jsonl import ReadCounts

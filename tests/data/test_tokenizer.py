@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_texts import TEXTS
 
-from seedbed.data.tokenizer import load_tokenizer, train_tokenizer
+from seedbed.data.bpe import train_tokenizer
+from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
 
 TRICKY = (
@@ -72,7 +73,7 @@ def test_token_bytes(tokenizer):
 _TRAIN = """
 import sys
 from pathlib import Path
-from seedbed.data.tokenizer import train_tokenizer
+from seedbed.data.bpe import train_tokenizer
 texts = [f"w{i} word{i % 17} {'ab' * (i % 5)}" for i in range(3000)]
 print(train_tokenizer(texts, 400, sys.argv[1]).hash)
 """

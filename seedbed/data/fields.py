@@ -1,0 +1,67 @@
+"""Values of a record that are not what the specification needs: what is wrong, in words."""
+
+import math
+from difflib import get_close_matches
+from typing import Any
+
+from seedbed.data.document import SplitName
+
+_KINDS = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
+
+
+class LeftOut(Exception):
+    """A record that the specification leaves out; the argument is the reason."""
+
+
+class BadRecord(Exception):
+    """A record that is none; the arguments are the reason to count it under, and what is wrong with it."""
+
+
+def field_of(record: dict[str, Any], key: str) -> Any:
+    """The value at ``key``. Raises BadRecord that names the keys there are, and the one that was probably meant."""
+    if key not in record:
+        close = get_close_matches(key, [other for other in record if other.isprintable()], n=1)
+        todo = f"did you mean {close[0]!r}? Name" if close else "name"
+        problem = f"no field {key!r}; the keys there are: {keys_of(record)}; {todo} the right one (sections, --field)"
+        raise BadRecord(f"no field {key!r}", problem)
+    return record[key]
+
+
+def keys_of(record: dict[str, Any]) -> str:
+    keys = sorted(key if key.isprintable() else repr(key) for key in record)
+    return (", ".join(keys[:12]) or "none") + (", …" if len(keys) > 12 else "")
+
+
+def wrong_type(field: str, place: str, value: Any, wanted: str) -> BadRecord:
+    """What to raise for a ``value`` of ``field``; ``place`` says where in it ("item 3 of field 'responses'")."""
+    return BadRecord(f"{field!r} is not {wanted}", f"{place} is {kind(value)}, not {wanted}")
+
+
+def kind(value: Any) -> str:
+    """What a value is, in JSON's words."""
+    if value is None:
+        return "null"
+    if value in ([], {}):
+        return "an empty list" if value == [] else "an empty object"
+    return _KINDS.get(type(value), f"of type {type(value).__name__}")
+
+
+def number(field: str, place: str, value: Any) -> float:
+    """A finite number. Raises BadRecord."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type(field, place, value, "a number")
+    try:
+        as_float = float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        as_float = math.inf
+    if not math.isfinite(as_float):
+        raise BadRecord(f"{field!r} is not finite", f"{place} is {as_float}, which is not finite")
+    return as_float
+
+
+def split_of(value: Any, field: str) -> SplitName | None:
+    """The split that a record names, if any. Raises BadRecord."""
+    if value in (None, "train", "heldout"):
+        return value
+    told = repr(value) if isinstance(value, str) else kind(value)
+    raise BadRecord(f"{field!r} is not train or heldout", f"field {field!r} is {told}; write train or heldout")

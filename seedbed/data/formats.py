@@ -1,0 +1,125 @@
+"""Records of a file, whatever its format."""
+
+import codecs
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from seedbed.data.inputs import InputFile, file_system, name_in_source
+from seedbed.errors import InputError
+from seedbed.files.jsonl import OnBad, ReadCounts, read_chunks, read_jsonl
+
+_ROWS = 256  # of a table in memory at once: few, since a text may have millions of characters
+
+
+def read_records(
+    file: InputFile, on_bad: OnBad, counts: ReadCounts, needed: Collection[str] = (), others: Collection[str] = ()
+) -> Iterator[tuple[str, Any]]:
+    """Yield (place, record): a line of JSONL, a row of a table (both counted from 1), or a text file as `id`, `text`.
+
+    Only the columns ``needed`` and ``others`` of a table are read; all of them where ``needed`` is empty, or where one
+    of it is missing, so that an error can name what is there. What cannot be decoded raises InputError with its place
+    under "strict" and is counted under "skip"; a damaged file raises it under both.
+    """
+    fs, name = file_system(file.source, file.path)
+    if file.format == "dataset":
+        yield from _rows(_dataset_tables(file, name, needed, others), file, on_bad, counts)
+        return
+    try:
+        stream = cast(IO[bytes], fs.open(name, "rb"))
+    except OSError as error:
+        raise InputError(f"{file.path}: cannot be read: {error.strerror or error}") from None
+    with stream:
+        match file.format:
+            case "jsonl":
+                for number, record in read_jsonl(file.path, on_bad, counts, stream):
+                    yield f"{file.path}:{number}", record
+            case "parquet":
+                yield from _rows(_parquet_tables(file, stream, needed, others), file, on_bad, counts)
+            case "text":
+                yield from _text(file, stream, on_bad, counts)
+
+
+def _text(file: InputFile, stream: IO[bytes], on_bad: OnBad, counts: ReadCounts) -> Iterator[tuple[str, Any]]:
+    """A text file as one record: no byte-order mark, no NUL, lines that end in LF."""
+    content = b"".join(read_chunks(file.path, stream)).removeprefix(codecs.BOM_UTF8)
+    for found, mended, what in (
+        (b"\0", b"", "NUL bytes removed"),
+        (b"\r\n", b"\n", "CRLF line ends replaced by LF"),
+    ):
+        if count := content.count(found):
+            counts.repaired[what] += count
+            content = content.replace(found, mended)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if on_bad == "strict":
+            raise InputError(f"{file.path}: not UTF-8 at byte {error.start + 1}; save the file as UTF-8") from None
+        counts.skip("not UTF-8", file.path, content.decode("utf-8", "replace"))
+    else:
+        yield file.path, {"id": name_in_source(file), "text": text}
+
+
+def _parquet_tables(
+    file: InputFile, stream: IO[bytes], needed: Collection[str], others: Collection[str]
+) -> Iterator[pa.RecordBatch]:
+    with _naming(file, "damaged, or no Parquet file"), pq.ParquetFile(stream) as parquet:
+        columns = _columns(parquet.schema_arrow.names, needed, others)
+        yield from parquet.iter_batches(batch_size=_ROWS, columns=columns)
+
+
+def _dataset_tables(file: InputFile, name: str, needed: Collection[str], others: Collection[str]) -> Iterator[pa.Table]:
+    from datasets import Dataset, load_from_disk
+
+    with _naming(file, "damaged, or no saved dataset"):
+        path = file.path if file.source.options or "://" in file.path else name
+        dataset = load_from_disk(path, storage_options=file.source.options or None)
+        assert isinstance(dataset, Dataset)
+        columns = _columns(dataset.column_names, needed, others)
+        dataset = dataset if columns is None else dataset.select_columns(columns)
+        yield from dataset.with_format("arrow").iter(batch_size=_ROWS)
+
+
+def _columns(names: list[str], needed: Collection[str], others: Collection[str]) -> list[str] | None:
+    """Columns to read; None for all."""
+    if not needed or not set(needed) <= set(names):
+        return None
+    return [name for name in names if name in needed or name in others]
+
+
+def _rows(
+    tables: Iterable[pa.RecordBatch | pa.Table], file: InputFile, on_bad: OnBad, counts: ReadCounts
+) -> Iterator[tuple[str, Any]]:
+    row = 0
+    for table in tables:
+        try:
+            records = table.to_pylist()
+        except UnicodeDecodeError:  # a table does not check its texts; find the row
+            records = [_row(table.slice(i, 1)) for i in range(table.num_rows)]
+        for record in records:
+            row += 1
+            if record is not None:
+                yield f"{file.path}:{row}", record
+            elif on_bad == "strict":
+                raise InputError(f"{file.path}:{row}: a text that is not UTF-8; write the table anew")
+            else:
+                counts.skip("not UTF-8", f"{file.path}:{row}", None)
+
+
+def _row(table: pa.RecordBatch | pa.Table) -> dict[str, Any] | None:
+    """The one row of a table; None where its text is not UTF-8."""
+    try:
+        return table.to_pylist()[0]
+    except UnicodeDecodeError:
+        return None
+
+
+@contextmanager
+def _naming(file: InputFile, problem: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{file.path}: {problem}: {' '.join(str(error).split())}") from None

@@ -1,0 +1,105 @@
+"""What a `tokenizer.json` says about bytes and spaces, whichever kind of vocabulary it holds."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+_METASPACE = "\u2581"
+"""Stands for a space in SentencePiece's vocabularies."""
+_ONE_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_SEQUENCES = ("normalizers", "pretokenizers", "decoders")
+
+
+class Spelling(NamedTuple):
+    """How the tokens of a vocabulary stand for the bytes of a text."""
+
+    byte_level: bool
+    """One character a byte (GPT-2)."""
+    metaspace: bool
+    """The space is U+2581 (SentencePiece)."""
+    byte_fallback: bool
+    """`<0x0A>` is a byte."""
+    prefix: str
+    """Of a token that goes on in a word, `##` (WordPiece); stands for no byte."""
+    suffix: str
+    """Of a token that ends a word; stands for no byte."""
+
+    def n_bytes(self, token: str) -> int:
+        """Bytes of text that ``token`` stands for."""
+        if self.byte_level:
+            return len(token.removesuffix(self.suffix))
+        if self.byte_fallback and _ONE_BYTE.fullmatch(token):
+            return 1
+        if self.metaspace:
+            token = token.replace(_METASPACE, " ")
+        return len(token.removeprefix(self.prefix).removesuffix(self.suffix).encode("utf-8"))
+
+
+def spelling(content: dict[str, Any]) -> Spelling:
+    """The spelling of the tokenizer whose file holds ``content``."""
+    decoders = list(_parts(content.get("decoder")))
+    kinds = {part["type"] for part in decoders}
+    model = content["model"]
+    return Spelling(
+        byte_level="ByteLevel" in kinds,
+        metaspace=any(_METASPACE in (part.get("replacement"), _pattern(part)) for part in decoders),
+        byte_fallback="ByteFallback" in kinds,
+        prefix=model.get("continuing_subword_prefix") or "",
+        suffix=model.get("end_of_word_suffix") or "",
+    )
+
+
+def unknown_token(content: dict[str, Any]) -> str | None:
+    """The token of text that the vocabulary cannot express."""
+    model = content["model"]
+    if model.get("unk_id") is not None:  # Unigram: a list of (token, score)
+        return model["vocab"][model["unk_id"]][0]
+    return model.get("unk_token")
+
+
+def without_prefix_space(content: dict[str, Any]) -> dict[str, Any]:
+    """The same tokenizer, but a text keeps its start: no space is added before it, and none taken off by decoding."""
+    content = {**content, "normalizer": _without(content.get("normalizer"), "Prepend")}
+    content["pre_tokenizer"] = _adding_no_space(content.get("pre_tokenizer"))
+    content["decoder"] = _adding_no_space(_without(content.get("decoder"), "Strip"))
+    return content
+
+
+def _parts(part: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """A normalizer, pre-tokenizer or decoder; those inside it where it is a sequence."""
+    if part is not None:
+        yield part
+        for key in _SEQUENCES:
+            for inner in part.get(key, ()):
+                yield from _parts(inner)
+
+
+def _pattern(part: dict[str, Any]) -> str | None:
+    """What a Replace looks for, where that is a plain string."""
+    pattern = part.get("pattern")
+    return pattern.get("String") if isinstance(pattern, dict) else None
+
+
+def _without(part: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
+    if part is None or part["type"] == kind:
+        return None
+    part = dict(part)
+    for key in _SEQUENCES:
+        if key in part:
+            part[key] = [kept for inner in part[key] if (kept := _without(inner, kind)) is not None]
+    return part
+
+
+def _adding_no_space(part: dict[str, Any] | None) -> dict[str, Any] | None:
+    if part is None:
+        return None
+    part = dict(part)
+    if part["type"] == "ByteLevel":
+        part["add_prefix_space"] = False
+    elif part["type"] == "Metaspace":
+        part.pop("add_prefix_space", None)  # the older name of the same setting
+        part["prepend_scheme"] = "never"
+    for key in _SEQUENCES:
+        if key in part:
+            part[key] = [_adding_no_space(inner) for inner in part[key]]
+    return part
