@@ -36,6 +36,7 @@ class LazyTokens:
     """Sequences that are encoded when they are read."""
 
     def __init__(self, folder: Path, encoder: Encoder):
+        self._folder = folder
         self._bytes = read_array(folder / "documents.jsonl", np.dtype("u1"))
         self._lines = np.append(read_array(folder / "lines.bin", PLACE), len(self._bytes))  # [n + 1]
         self._starts = np.array(read_array(folder / "starts.bin", PLACE))  # [n]; the first may lie before the shard
@@ -55,7 +56,7 @@ class LazyTokens:
 
     def _encode(self, line: int) -> Encoded:
         raw = self._bytes[self._lines[line] : self._lines[line + 1]].tobytes()
-        return self._encoder.encode([parse_sequence(json.loads(raw))])[0]
+        return self._encoder.encode([parse_sequence(json.loads(raw))], [f"{self._folder}: document {line + 1}"])[0]
 
 
 def mapped(folder: Path, dtype: str) -> ArrayTokens:

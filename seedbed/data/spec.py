@@ -245,6 +245,10 @@ class Spec(Part):
             return {"text": self.sections or [Section(field="text")]}
         return {name: output.sections for name, output in self.outputs.items() if output.sections is not None}
 
+    def numbers(self) -> dict[str, str]:
+        """Field of the outputs that are numbers, by name."""
+        return {name: output.numbers for name, output in (self.outputs or {}).items() if output.numbers is not None}
+
 
 def load_spec(path: str | Path) -> Spec:
     """Read a specification, YAML or JSON. Raises InputError with file, path of the field, and what was meant."""

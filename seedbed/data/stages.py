@@ -76,7 +76,7 @@ def run_stage(title: str, units: Sequence[Unit], engine: Engine) -> list[dict[st
             def finished() -> None:
                 nonlocal done
                 done += 1
-                show(f"{done:,} of {len(units):,} shards")
+                show(f"{done:,}/{len(units):,} shards")
 
             engine(pending, finished)
     found = [facts_of(unit, verify=False) for unit in units]

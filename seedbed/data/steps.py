@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from seedbed.data.chat import Span
 from seedbed.data.document import Document, Encoded, content, dump, parse, text_hash
 from seedbed.data.encode import Encoder
 from seedbed.data.filters import make_filter
@@ -142,8 +143,8 @@ def encode_piece(
 ) -> dict[str, Any]:
     """A piece -> for each output its tokens, and kept.npy [documents] bool: which of them were encoded.
 
-    Left out are documents that are not ``alive`` [documents], and, where a record is one sequence, those in which
-    nothing is predicted: under on_bad strict the first one raises InputError.
+    Left out are documents that are not ``alive`` [documents], those that the chat template refuses, and, where a record
+    is one sequence, those in which nothing is predicted; under on_bad strict the first of these raises InputError.
     """
     tokenizer = load_tokenizer(tokenizer_dir)
     encoder, dtype = Encoder(tokenizer, template), storage_type(spec, tokenizer.vocab_size)
@@ -157,22 +158,22 @@ def encode_piece(
         numbers: dict[str, list[list[float]]] = {name: [] for name in spec.numbers()}
         living = ((i, document) for i, document in enumerate(read_piece(clean, name)) if alive[i])
         for batch in batches(living, lambda item: len(content(item[1])), BATCH_BYTES):
-            encoded = {output: _by_record(encoder, output, batch, tokenizer.vocab_size) for output in outputs}
-            for row, (i, document) in enumerate(batch):
-                if spec.outputs is None and not _predicts(encoded["text"][row][0]):
-                    reason = "no token is predicted"
+            rendered: list[dict[str, list[list[Span]]]] = []
+            for i, document in batch:
+                try:
+                    rendered.append(_spans(encoder, document, spec))
+                except InputError as error:
                     if spec.on_bad == "strict":
-                        raise InputError(
-                            f"{document.where}: {reason}: everything is masked, or no message is of a trained role; "
-                            "look at sections.action and roles, or leave such records out with on_bad: skip"
-                        )
-                    counts.skip(reason, document.where, document)
+                        raise
+                    counts.skip(str(error).removeprefix(f"{document.where}: "), document.where, document)
                     kept[i] = False
-                    continue
-                for output, file in outputs.items():
-                    file.append(encoded[output][row])
-                for output, values in numbers.items():
-                    values.append(document.numbers[output])
+            survivors = [document for i, document in batch if kept[i]]
+            for output, file in outputs.items():
+                encoded = iter(encoder.encode_spans([spans for record in rendered for spans in record[output]]))
+                for record in rendered:
+                    file.append([_checked(next(encoded), tokenizer.vocab_size) for _ in record[output]])
+            for output, values in numbers.items():
+                values += [document.numbers[output] for document in survivors]
         for file in outputs.values():
             file.close()
     for output, values in numbers.items():
@@ -182,24 +183,25 @@ def encode_piece(
     return {"skipped": dict(counts.skipped)}
 
 
-def _by_record(
-    encoder: Encoder, output: str, batch: list[tuple[int, Document]], vocab_size: int
-) -> list[list[Encoded]]:
-    """The encoded sequences of one output, a list a record; one call for all, which the library spreads over cores."""
-    sequences = [document.texts[output] for _, document in batch]
-    where = [document.where for _, document in batch for _ in document.texts[output]]
-    flat = iter(encoder.encode([sequence for record in sequences for sequence in record], where))
-    result = [[next(flat) for _ in record] for record in sequences]
-    for record in result:
-        for ids, _ in record:
-            if len(ids) and int(ids.max()) >= vocab_size:
-                raise InputError(f"the tokenizer gives id {ids.max()}, but its vocabulary has {vocab_size}")
-    return result
+def _spans(encoder: Encoder, document: Document, spec: Spec) -> dict[str, list[list[Span]]]:
+    """The spans of each sequence of each output. Raises InputError where one cannot be rendered, and, where a record
+    is one sequence, where none of its tokens would be predicted."""
+    found = {
+        output: [encoder.spans(sequence, document.where) for sequence in document.texts[output]]
+        for output in spec.texts()
+    }
+    if spec.outputs is None and not any(span.trained for span in found["text"][0]):
+        raise InputError(
+            f"{document.where}: no token is predicted: everything is masked, or no message is of a trained role; look "
+            "at sections.action and roles, or leave such records out with on_bad: skip"
+        )
+    return found
 
 
-def _predicts(encoded: Encoded) -> bool:
-    """Whether any token but the first, which nothing precedes, is a target."""
-    return len(encoded.ids) > 1 if encoded.trained is None else bool(encoded.trained[1:].any())
+def _checked(encoded: Encoded, vocab_size: int) -> Encoded:
+    if len(encoded.ids) and int(encoded.ids.max()) >= vocab_size:
+        raise InputError(f"the tokenizer gives id {encoded.ids.max()}, but its vocabulary has {vocab_size}")
+    return encoded
 
 
 def storage_type(spec: Spec, vocab_size: int) -> str:
