@@ -51,6 +51,11 @@ def resolve(config: Config) -> tuple[Config, Store]:
             f"model.max_seq_len={config.model.max_seq_len} is shorter than the bins of {config.data.store}, "
             f"{seq_len} tokens; raise it, or prepare the store with --seq-len {config.model.max_seq_len}"
         )
+    if store.header.get("position_ids") == "continuous" and config.model.position == "learned":
+        raise InputError(
+            f"model.position=learned: the positions of {config.data.store} count on from bin to bin (continuous), past "
+            "any table; set model.position=rope, or prepare the store with packing.position_ids doc_reset"
+        )
     if len(store.split("heldout")) == 0 and config.train.eval_every != -1:
         raise InputError(
             f"data.store={config.data.store} holds nothing out; prepare it with --heldout above 0, "
@@ -162,7 +167,7 @@ def start(config: Config, run_dir: Path, store: Store, resume: bool = True) -> t
         run_dir=run_dir,
         model=model,
         optimizers=build_optimizers(model, parameter_facts(model), config.optim),
-        loader=Loader(store.split("train"), config.train.batch_size, config.run.seed),
+        loader=Loader(store.split("train"), config.train.batch_size, config.run.seed, prefetch=config.data.prefetch),
         device=device,
         receipt=receipt,
         tokenizer_dir=store.path / "tokenizer",
