@@ -26,22 +26,23 @@ from seedbed.train.run import read_config
 
 
 def resolve(config: Config) -> tuple[Config, Store]:
-    """Open the store and fill in what it decides (the vocabulary size); check that model, data and schedule fit.
+    """Open the store and fill in what it decides; check that model, data and schedule fit.
 
-    Raises InputError naming the fields.
+    The vocabulary size is that of its tokenizer, padded as the tokenizer says. Raises InputError naming the fields.
     """
     if config.data.store is None:
         raise InputError("data.store is not set; make one with `seedbed data prepare` and set data.store=FOLDER")
     store = Store(config.data.store)
     tokens, vocab = store.header["vocab_size"], config.model.vocab_size
+    padded = store.tokenizer().padded_size
     if vocab is None:
-        config = config.model_copy(update={"model": config.model.model_copy(update={"vocab_size": tokens})})
+        config = config.model_copy(update={"model": config.model.model_copy(update={"vocab_size": padded})})
     elif vocab < tokens:
         raise InputError(
             f"model.vocab_size={vocab} is smaller than the vocabulary of {config.data.store}, {tokens}; "
             "raise it, or leave it out to take the store's"
         )
-    elif vocab > tokens:
+    elif vocab > tokens and vocab != padded:
         warnings.warn(
             f"model.vocab_size={vocab}: the last {vocab - tokens} ids never occur in {store.path}", stacklevel=2
         )
