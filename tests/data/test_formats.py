@@ -1,6 +1,7 @@
 import codecs
 import gzip
 import json
+import zipfile
 
 import fsspec
 import pyarrow as pa
@@ -65,6 +66,19 @@ def test_remote_files_of_every_format(tmp_path):
         assert read(f"memory://{name}") == [(f"memory://{name}:{i}", row) for i, row in enumerate(ROWS, start=1)]
     fs.pipe("/t/sub/a.txt", b"text")
     assert read("memory://t") == [("memory://t/sub/a.txt", {"id": "sub/a.txt", "text": "text"})]
+
+
+def test_options_go_to_the_file_system(tmp_path):
+    folder = dataset(tmp_path / "d", ROWS)
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.writestr("a.jsonl", '{"text": "x"}')
+        for file in folder.iterdir():
+            archive.write(file, f"d/{file.name}")
+    options = {"fo": f"{tmp_path}/c.zip"}
+    assert read(Source(path="zip://a.jsonl", options=options)) == [("zip://a.jsonl:1", {"text": "x"})]
+    assert [record for _, record in read(Source(path="zip://d", options=options))] == ROWS
+    with pytest.raises(InputError, match=r"zip://a\.jsonl: cannot be opened"):
+        read("zip://a.jsonl")
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md.gz", "a.txt.zst"])

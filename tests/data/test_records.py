@@ -1,6 +1,7 @@
 import gzip
 import json
 import logging
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -95,6 +96,23 @@ def test_splits_come_from_the_record_where_the_source_says_so(made):
     wrong = {"text": "x", "s": "test"}
     refused(made, "field 's' is 'test'; write train or heldout", *records, wrong, source={"split_field": "s"})
     refused(made, "field 's' is a list; write train", {"text": "x", "s": [1]}, source={"split_field": "s"})
+
+
+def test_only_what_a_document_needs_of_a_table(tmp_path):
+    row = {"text": "x", "i": 7, "d": "en", "l": "de", "s": "heldout", "other": 1}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
+    fields = {"id_field": "i", "domain_field": "d", "lang_field": "l", "split_field": "s"}
+    (document,) = read(tmp_path / "a.parquet", source=fields)
+    assert document[:1] + document[2:5] == ("7", "en", "de", "heldout")
+
+
+def test_a_file_name_that_is_not_utf8(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")
+    with open(path, "w") as file:
+        file.write('{"text": "x"}\n')
+    (document,) = read(tmp_path)
+    assert (document.domain, document.where) == ("\ufffd", f"{tmp_path}/\ufffd.jsonl:1")
+    dump(document).encode()
 
 
 # records that are none
