@@ -94,8 +94,7 @@ class QualityFilter(Part):
     max_mean_word: Annotated[float, Field(gt=0)] | None = None
     """Largest mean length of words; not asked of texts that are mostly Han."""
     min_ended_share: Share | None = None
-    """Least share of the lines with text that end a sentence: `. ! ? … 。 ！ ？`, and what closes a quotation or bracket
-    after it."""
+    """Least share of the lines with text that end a sentence (`. ! ? … 。 ！ ？`, also in quotation marks)."""
 
 
 class Filters(Part):
