@@ -162,17 +162,20 @@ class Trained:
     ) -> str:
         """The text that the model adds to ``prompt``; it ends where the model ends a document.
 
-        Raises InputError when the prompt is longer than the model can read.
+        An empty prompt of a tokenizer without a begin of text starts behind the end of another document. Raises
+        InputError when the prompt is longer than the model can read.
         """
-        ids = [self.tokenizer.bos_id, *self.tokenizer.encode(prompt)]
+        bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
+        ids = ([] if bos is None else [bos]) + self.tokenizer.encode(prompt) or [eos]
         if len(ids) >= self.config.model.max_seq_len:
             raise InputError(
                 f"prompt: {len(ids)} tokens with the start token, the model reads at most "
                 f"{self.config.model.max_seq_len - 1}; shorten it"
             )
-        prompt_ids = torch.tensor([ids], device=next(self.model.parameters()).device)
-        eos, n_tokens = self.tokenizer.eos_id, self.tokenizer.vocab_size
-        out = generate(self.model, prompt_ids, max_new_tokens, eos, temperature, top_k, seed, n_tokens)
+        device = next(self.model.parameters()).device
+        known = torch.from_numpy(self.tokenizer.known()).to(device)
+        prompt_ids = torch.tensor([ids], device=device)
+        out = generate(self.model, prompt_ids, max_new_tokens, eos, temperature, top_k, seed, known)
         return self.tokenizer.decode(out[0, len(ids) :].tolist())
 
 

@@ -132,6 +132,8 @@ class InitConfig(BaseModel):
 class DataConfig(Section):
     store: Folder | None = None
     """Folder made by `seedbed data prepare`."""
+    prefetch: Annotated[int, Field(ge=0, le=1024)] = 2
+    """Batches made ahead by a thread while the model trains; 0: none."""
 
 
 WARMUP = Field(default=0.02, description="Linear warmup: whole numbers count steps, fractions share train.steps.")

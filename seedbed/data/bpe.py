@@ -138,7 +138,7 @@ def _check_special(tokens: list[str], backend: tokenizers.Tokenizer) -> None:
         try:
             text = backend.decoder.decode([token])  # pyright: ignore[reportOptionalMemberAccess]
             pieces = backend.pre_tokenizer.pre_tokenize_str(text)  # pyright: ignore[reportOptionalMemberAccess]
-        except TypeError:
+        except UnicodeEncodeError:
             raise InputError(f"special token {token!r}: not UTF-8") from None
         if len(pieces) < 2 or "\ufffd" in text:
             raise InputError(f"special token {token!r}: text may be merged into it; give one like '<|name|>'")

@@ -21,8 +21,8 @@ _ADDRESS = (
     r"(?:\([\w\-.~:/?#@!$&'*+,;=%]*+\)|[\w\-.~:/?#\[\]@!$&'*+,;=%])*(?:[\w/#=&$~+%-]|(?<=\)))"
 )
 _URLS = re.compile(
-    rf"""!?+\[(?P<text>[^\[\]]*+)\]\([ ]*+<?+{_ADDRESS}>?+(?:\s++(?:"[^"]*+"|'[^']*+'))?+[ ]*+\)  # a link of Markdown
-    | (?:\({_ADDRESS}\)|（{_ADDRESS}）|<{_ADDRESS}>)(?![\w:/.])                        # brackets go with what is in them
+    rf"""!?+\[(?P<text>[^\[\]]*+)\]\([ ]*+<?+{_ADDRESS}>?+(?:\s++(?:"[^"]*+"|'[^']*+'))?+[ ]*+\)  # Markdown's link
+    | (?:\({_ADDRESS}\)|（{_ADDRESS}）|<{_ADDRESS}>)(?![\w:/.])  # brackets go with what they hold
     | [ ]?{_ADDRESS}""",
     re.VERBOSE | re.ASCII | re.IGNORECASE,
 )
@@ -45,7 +45,9 @@ def _normalize(text: str, form: Literal["NFC", "NFKC"]) -> str:
         return text
     parts = _RUN_OF_MARKS.split(text)  # texts and runs in turn
     return "".join(
-        part if index % 2 and any(map(unicodedata.combining, part)) else unicodedata.normalize(form, part)
+        part
+        if index % 2 and any(unicodedata.category(char)[0] == "M" for char in part)
+        else unicodedata.normalize(form, part)
         for index, part in enumerate(parts)
     )
 
@@ -74,8 +76,8 @@ def _whitespace(text: str) -> str:
     """Line breaks as ``\\n``, one blank line at most, none at either end, no blanks at the ends of lines.
 
     Non-breaking and typographic spaces become plain ones; what has no width (zero-width space, soft hyphen, byte-order
-    mark) goes, but not the joiners of emoji and Indic scripts. Safe for code and tables: indentation and spaces inside a
-    line stay, and so does the wide space that indents Chinese paragraphs.
+    mark) goes, but not the joiners of emoji and Indic scripts. Safe for code and tables: indentation and spaces inside
+    a line stay, and so does the wide space that indents Chinese paragraphs.
     """
     if "\r" in text or not text.isascii():
         text = _NO_WIDTH.sub("", _SPACES.sub(" ", _LINE_BREAKS.sub("\n", text)))

@@ -1,81 +1,112 @@
-"""The order in which training reads a split."""
+"""Batches in the order of training, made ahead in a thread."""
 
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from seedbed.data.order import NEWEST, ORDERS
 from seedbed.data.split import Batch, Split
 from seedbed.errors import InputError
-
-
-def permutation(length: int, seed: int, epoch: int) -> np.ndarray:
-    """Order of one epoch: [length] int64, a function of its arguments alone.
-
-    Sorts the raw output of a Philox generator keyed by (seed, epoch): numpy keeps raw streams the same between
-    releases, which it does not promise for `Generator.permutation`.
-    """
-    keys = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)).random_raw(length)
-    return np.argsort(keys, kind="stable")
 
 
 class Loader:
     """Shuffled batches without end.
 
-    Samples are counted from the start of training: sample k is number k mod N of the permutation of epoch k div N,
-    N bins in the split. A batch is the next ``batch_size`` samples and runs on across the end of an epoch, so that no
-    batch is partial and every epoch reads every bin once. The order does not depend on batch size, micro-batches or
-    restarts. One permutation (8 bytes a bin) is kept.
+    Samples are counted from the start of training: sample k is number k mod N in the order of epoch k div N, N bins in
+    the split. A batch is the next ``batch_size`` samples and runs on across the end of an epoch, so that no batch is
+    partial, nothing is dropped, and every epoch reads every bin once. Of W ranks each gets its W-th part of every
+    batch, in order. So the order of samples does not depend on ranks, batch size, micro-batches or restarts.
+
+    A thread makes ``prefetch`` batches ahead. The position is what was handed out, whatever was made; batches made for
+    another position are dropped. Raises InputError on an empty split and on a batch that ranks cannot share evenly.
     """
 
-    def __init__(self, split: Split, batch_size: int, seed: int, position: int = 0):
+    def __init__(
+        self,
+        split: Split,
+        batch_size: int,
+        seed: int,
+        position: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        prefetch: int = 2,
+    ):
         if len(split) == 0:
             raise InputError(f"the split {split.name!r} of the store is empty; prepare data with documents in it")
-        if batch_size < 1:
-            raise InputError(f"batch_size={batch_size}: must be at least 1")
+        if batch_size < 1 or batch_size % world_size:
+            raise InputError(
+                f"train.batch_size={batch_size}: must be a positive multiple of the number of ranks, {world_size}"
+            )
         self.batch_size = batch_size
+        """Samples of a batch, over all ranks."""
         self.position = position
-        """Samples given out so far."""
+        """Samples given out so far, over all ranks."""
         self._split = split
         self._seed = seed
-        self._cached: tuple[int, np.ndarray] | None = None  # (epoch, its permutation)
+        self._order = NEWEST
+        self._rows = batch_size // world_size
+        self._first_row = rank * self._rows
+        self._prefetch = prefetch
+        self._ahead: deque[tuple[int, Future[Batch]]] = deque()  # batches and the positions they begin at, in order
+        self._thread = ThreadPoolExecutor(1, "loader")  # starts with the first batch, ends with the loader
 
     @property
     def epoch(self) -> int:
         """Epoch of the next sample, from 0."""
         return self.position // len(self._split)
 
-    def next_indices(self) -> np.ndarray:
-        """Bin numbers of the next batch, [batch_size] int64; moves the position on."""
-        pieces = []
-        missing = self.batch_size
-        while missing:
-            offset = self.position % len(self._split)
-            piece = self._order(self.epoch)[offset : offset + missing]
-            pieces.append(piece)
-            self.position += len(piece)
-            missing -= len(piece)
-        return np.concatenate(pieces)
-
     def next_batch(self) -> Batch:
-        """The next ``batch_size`` windows."""
-        return self._split.windows(self.next_indices())
+        """This rank's windows of the next batch. An error in making it is raised here; the position then stays."""
+        if self._prefetch == 0:
+            batch = self._make(self.position)
+        else:
+            if self._ahead and self._ahead[0][0] != self.position:
+                self._drop()
+            while len(self._ahead) <= self._prefetch:  # this one, and those ahead of it
+                begin = self.position + len(self._ahead) * self.batch_size
+                self._ahead.append((begin, self._thread.submit(self._make, begin)))
+            batch = self._ahead.popleft()[1].result()
+        self.position += self.batch_size
+        return batch
 
     def state(self) -> dict[str, Any]:
-        """Where the loader stands, as JSON values."""
-        return {"position": self.position, **self._identity()}
+        """Where the loader stands, as JSON values; the same on every rank."""
+        return {"position": self.position, "order": self._order, **self._identity()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``. Another batch size is fine; other data or another seed raises InputError."""
-        for key, value in self._identity().items():
+        """Go on from ``state``, in the order that it was saved in; batch size and ranks may be others.
+
+        Raises InputError for other data, another seed, or an order that this release does not know.
+        """
+        identity = self._identity()
+        if "order" not in state:  # saved on a store of format 1
+            identity["data"] = self._split.token_fingerprint
+        for key, value in identity.items():
             if state.get(key) != value:
                 raise InputError(f"data position: {key} is {value!r}, but was {state.get(key)!r} when it was saved")
-        self.position = state["position"]
+        order = state.get("order", 1)
+        if order not in ORDERS:
+            raise InputError(f"data position: order {order!r}, this release knows up to {NEWEST}; use the one it is of")
+        self._drop()
+        self._order, self.position = order, state["position"]
 
     def _identity(self) -> dict[str, Any]:
         split = self._split
         return {"split": split.name, "bins": len(split), "data": split.fingerprint, "seed": self._seed}
 
-    def _order(self, epoch: int) -> np.ndarray:
-        if self._cached is None or self._cached[0] != epoch:
-            self._cached = epoch, permutation(len(self._split), self._seed, epoch)
-        return self._cached[1]
+    def _drop(self) -> None:
+        for _, batch in self._ahead:
+            batch.cancel()
+        self._ahead.clear()
+
+    def _make(self, begin: int) -> Batch:
+        """This rank's windows of the batch that begins at sample ``begin``."""
+        samples = begin + self._first_row + np.arange(self._rows)
+        epochs, places = np.divmod(samples, len(self._split))
+        bins = np.empty_like(samples)
+        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
+            of = epochs == epoch
+            bins[of] = ORDERS[self._order](places[of], len(self._split), self._seed, epoch)
+        return self._split.windows(bins)

@@ -8,112 +8,18 @@ from html.entities import html5
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-_INLINE = frozenset(
-    [
-        "a",
-        "abbr",
-        "acronym",
-        "b",
-        "bdi",
-        "bdo",
-        "big",
-        "cite",
-        "code",
-        "del",
-        "dfn",
-        "em",
-        "font",
-        "i",
-        "img",
-        "input",
-        "ins",
-        "kbd",
-        "label",
-        "mark",
-        "q",
-        "rp",
-        "rt",
-        "ruby",
-        "s",
-        "samp",
-        "select",
-        "small",
-        "span",
-        "strike",
-        "strong",
-        "sub",
-        "sup",
-        "textarea",
-        "tt",
-        "u",
-        "var",
-        "wbr",
-    ]
+_INLINE = (
+    "a abbr acronym b bdi bdo big cite code del dfn em font i img input ins kbd label mark q rp rt ruby s samp select "
+    "small span strike strong sub sup textarea tt u var wbr"
 )
-_BLOCK = frozenset(
-    [
-        "address",
-        "article",
-        "aside",
-        "blockquote",
-        "body",
-        "br",
-        "button",
-        "caption",
-        "center",
-        "col",
-        "colgroup",
-        "dd",
-        "details",
-        "dialog",
-        "div",
-        "dl",
-        "dt",
-        "fieldset",
-        "figcaption",
-        "figure",
-        "footer",
-        "form",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "head",
-        "header",
-        "hr",
-        "html",
-        "iframe",
-        "legend",
-        "li",
-        "link",
-        "main",
-        "menu",
-        "meta",
-        "nav",
-        "noscript",
-        "ol",
-        "option",
-        "p",
-        "pre",
-        "script",
-        "section",
-        "style",
-        "summary",
-        "svg",
-        "table",
-        "tbody",
-        "tfoot",
-        "thead",
-        "title",
-        "tr",
-        "ul",
-        "video",
-    ]
+_BLOCK = (
+    "address article aside blockquote body br button caption center col colgroup dd details dialog div dl dt fieldset "
+    "figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hr html iframe legend li link main menu meta nav "
+    "noscript ol option p pre script section style summary svg table tbody tfoot thead title tr ul video"
 )
-_CELL = frozenset(["td", "th"])
-_ELEMENTS = _INLINE | _BLOCK | _CELL
+_CELLS = frozenset(["td", "th"])
+_BLOCKS = frozenset(_BLOCK.split())
+_ELEMENTS = _CELLS.union(_BLOCKS, _INLINE.split())
 _VOID = frozenset(["br", "hr", "wbr"])
 _OPTIONAL_END = frozenset(["dd", "dt", "li", "p", "td", "th", "tr"])
 _HIDDEN = {name: re.compile(rf"</{name}\s*+>", re.IGNORECASE) for name in ("script", "style")}
@@ -135,8 +41,8 @@ def strip_html(text: str) -> str:
     A tag has the name of an HTML element, well-formed attributes (without "<" in their values) and a reason: it closes,
     is closed further on, has an attribute with a value, is br, hr or wbr, or is one whose end HTML lets out (p, li, td,
     ...), in lower case or not right after a letter. So ``a<b && c>d``, ``List<int>``, ``#include <map>``,
-    ``impl<P> Set<P>`` and ``<john@x.org>`` stay. Block elements become line breaks, cells of tables tabs; blank lines that follow one another
-    become one. Entities need their semicolon. Not idempotent: ``&amp;lt;`` means ``&lt;``.
+    ``impl<P> Set<P>`` and ``<john@x.org>`` stay. Block elements become line breaks, cells of tables tabs; several blank
+    lines become one. Entities need their semicolon. Not idempotent: ``&amp;lt;`` means ``&lt;``.
 
     html.parser is not used: its time is quadratic where tags stay open (47 s for 60 KB of ``<a ``), it takes every
     ``<int>`` for a tag, and its reading of broken markup changes between releases of Python.
@@ -165,7 +71,7 @@ def _without_tags(text: str) -> Iterator[str]:
         elif name in _HIDDEN and not match["slash"] and (end := _HIDDEN[name].search(text, after)):
             after = end.end()
         yield text[done:start]
-        yield "\n" if name in _BLOCK else "\t" if name in _CELL and not match["slash"] else ""
+        yield "\n" if name in _BLOCKS else "\t" if name in _CELLS and not match["slash"] else ""
         done = after
     yield text[done:]
 
@@ -184,14 +90,21 @@ def _entity(match: re.Match[str]) -> str:
     return html.unescape(entity) if entity[1] == "#" else html5.get(entity[1:], entity)
 
 
+# entities are for strip_html
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("entity")
-_PARSER.validateLink = lambda url: True  # type: ignore[method-assign]
+_PARSER.validateLink = lambda url: True  # also javascript:, since addresses go
 _MAX_LEVEL = _PARSER.options["maxNesting"]  # the parser drops what is nested deeper
 _MARKS = re.compile(r"[*_`~#\[\\|]|^[ \t]*+(?:>|[-+][ \t]|[-=]++[ \t]*+$|\d{1,9}\)|<)", re.MULTILINE)
-# U+FDD0 and a number stand for a part that the parser must not read: formulas, brackets by the dozen, and what it would replace
+# U+FDD0 and a number stand for what the parser must not read
 _KEPT = re.compile(
-    r"\$\$[^$]++\$\$|\$(?=\S)[^$\n]++(?<=\S)\$(?!\d)|\\\((?:[^\\]|\\(?![()]))*+\\\)|\\\[(?:[^\\]|\\(?![\[\]]))*+\\\]"
-    r"|\[{8,}|[\0\ufdd0\ufdd1]"
+    r"""\$\$[^$]++\$\$ | \$(?=\S)[^$\n]++(?<=\S)\$(?!\d)                     # formulas
+    | \\\((?:[^\\]|\\(?![()]))*+\\\) | \\\[(?:[^\\]|\\(?![\[\]]))*+\\\]      # the same between backslashes
+    | \\[\\'"{},;:&%$^=/<?@]                                                # commands of LaTeX, rather than escapes
+    | (?<!`)``(?=[^`\n]{1,200}?'')                                          # its quotation marks, rather than code
+    | (?<=[A-Za-z0-9)\]"])\*(?=[A-Za-z0-9(\[])                              # 12*21, rather than emphasis
+    | \[(?!(?:[^\[\]]|\[(?:[^\[\]]|\[[^\[\]]*+\])*+\])*+\])                 # an open bracket: their depth costs time
+    | [\0\ufdd0\ufdd1]                                                      # what the parser or this would replace""",
+    re.VERBOSE,
 )
 _KEPT_MARK = re.compile("\ufdd0(\\d+)\ufdd0")
 _WIDE = "“”‘’（）《》〈〉「」『』【】：，。！？；、…—"
@@ -203,8 +116,9 @@ def strip_markdown(text: str) -> str:
 
     Links and images leave their text, code its code, ordered lists their numbers, tables their cells with tabs between;
     addresses, titles and definitions of links go. Several blank lines become one. Formulas (``$…$``, ``$$…$$``,
-    ``\\(…\\)``, ``\\[…\\]``) and HTML stay as they are. ``**重点：**`` is emphasis also where a Chinese letter follows.
-    A text nested deeper than the parser goes (20 levels) stays whole. Not idempotent: code may look like Markdown.
+    ``\\(…\\)``, ``\\[…\\]``), LaTeX's commands, products (``12*21``) and HTML stay as they are. ``**重点：**`` is
+    emphasis also where a Chinese letter follows. A text nested deeper than the parser goes (20 levels) stays whole. Not
+    idempotent: code may look like Markdown.
     """
     if not _MARKS.search(text):
         return text
@@ -224,28 +138,27 @@ def strip_markdown(text: str) -> str:
 
 def _blocks(tokens: list[Token]) -> Iterator[str]:
     """The text of blocks with the line breaks between them; blank lines are where the source has some."""
-    end = 0  # line after the last text
-    number, row = "", -1
+    start, end = -1, 0  # lines of the last text
+    number = ""
     for token in tokens:
-        if token.type == "list_item_open":
-            number = f"{token.info}{token.markup} " if token.info else ""
+        if token.type == "list_item_open" and token.info:
+            number = f"{token.info}{token.markup} "
         elif token.type == "tbody_open":
             end += 1  # the line below the head
-        elif token.map and (token.type == "inline" or token.type in ("fence", "code_block")):
-            in_cell = token.level > 1 and token.map[0] == row
-            yield "\t" if in_cell else "" if end == 0 else "\n\n" if token.map[0] > end else "\n"
+        elif token.map and token.type in ("inline", "fence", "code_block"):
+            in_row = token.map[0] == start
+            yield "\t" if in_row else "" if start < 0 else "\n\n" if token.map[0] > end else "\n"
             yield number
-            yield _inline(token.children) if token.children is not None else token.content.removesuffix("\n")
-            end, number = token.map[1], ""
-            row = token.map[0] if token.type == "inline" else -1
+            yield token.content.removesuffix("\n") if token.children is None else _inline(token.children)
+            start, end = token.map
+            number = ""
 
 
 def _inline(tokens: list[Token]) -> str:
-    return "".join(
-        "\n"
-        if token.type in ("softbreak", "hardbreak")
-        else _inline(token.children)
-        if token.children
-        else token.content
-        for token in tokens
-    )
+    parts = []
+    for token in tokens:
+        if token.type in ("softbreak", "hardbreak"):
+            parts.append("\n")
+        else:  # of an image, the children are its text
+            parts.append(_inline(token.children) if token.children else token.content)
+    return "".join(parts)

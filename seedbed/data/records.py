@@ -45,7 +45,7 @@ class Reader:
         self._spec, self._source, self._counts = spec, file.source, counts
         self._texts, self._numbers = spec.texts(), spec.numbers()
         self._lists = {name for name, output in (spec.outputs or {}).items() if output.each}
-        self._domain = self._source.domain or self._mend(default_domain(file))
+        self._domain = self._mend(default_domain(file))
         sections = [section for sections in self._texts.values() for section in sections]
         answers = {section.answer for section in sections if section.answer is not None}
         self.needed = {section.field for section in sections} | answers | set(self._numbers.values())

@@ -57,8 +57,8 @@ class Sample:
         show(str(counts))
 
     def take(self) -> Iterable[str]:
-        """The texts by hash, largest first, each released when it was taken."""
-        self._kept.sort(reverse=True)
+        """The texts, smallest hash first, each released when it was taken."""
+        self._kept.sort()
         while self._kept:
             yield self._kept.pop()[_KEY:].decode("utf-8")
 

@@ -78,36 +78,37 @@ class RepetitionFilter(Part):
 
 
 class LanguageFilter(Part):
-    script: Literal["latin", "han"]
-    """Script that is counted."""
+    scripts: Annotated[list[Literal["latin", "han"]], Field(min_length=1)]
+    """Scripts that are wanted, together."""
     min_share: Share
-    """Least share of the letters in that script."""
+    """Least share of the letters in these scripts; a text without letters has none."""
 
 
 class QualityFilter(Part):
-    max_symbol_share: Share = 1.0
-    """Characters that are neither letters, digits, space nor common punctuation."""
-    max_digit_share: Share = 1.0
-    """Digits among the characters that are no space."""
-    min_mean_word: Annotated[float, Field(ge=0)] = 0.0
-    """Least mean length of words in characters (Latin text: 3 is usual)."""
-    max_mean_word: Annotated[float, Field(ge=0, le=1e9)] = 1e9
-    """Largest mean length of words."""
-    min_lines_ended: Share = 0.0
-    """Least share of lines that end in punctuation."""
+    max_symbol_share: Share | None = None
+    """Largest share of punctuation and symbols among the characters that are no space."""
+    max_digit_share: Share | None = None
+    """Largest share of digits among the characters that are no space."""
+    min_mean_word: Annotated[float, Field(ge=0)] | None = None
+    """Least mean length of words in characters; not asked of texts that are mostly Han."""
+    max_mean_word: Annotated[float, Field(gt=0)] | None = None
+    """Largest mean length of words; not asked of texts that are mostly Han."""
+    min_ended_share: Share | None = None
+    """Least share of the lines with text that end a sentence (`. ! ? … 。 ！ ？`, also in quotation marks)."""
 
 
 class Filters(Part):
     char_repetition: RepetitionFilter | None = None
-    """N-grams of characters (S1: spam, padding)."""
+    """Repeated n-grams of characters: spam, padding, the same line again and again."""
     word_repetition: RepetitionFilter | None = None
-    """N-grams of words; each Han character counts as a word."""
+    """Repeated n-grams of words; each Han character counts as a word, punctuation does not count."""
     language: LanguageFilter | None = None
-    """Share of a script."""
+    """Share of scripts."""
     quality: QualityFilter | None = None
     """Simple measures of prose."""
     datatrove: dict[Text, dict[str, Any]] = {}
-    """Filters of datatrove by class name, with their arguments: `{GopherQualityFilter: {min_doc_words: 20}}`."""
+    """Filters of datatrove by class name, with their arguments: `{C4QualityFilter: {language: zho}}`. They reject
+    documents; lines that some of them would take out stay."""
 
 
 class NearDuplicates(Part):

@@ -51,12 +51,15 @@ class Split:
         vocab_size: int,
         position_ids: str,
         fingerprint: str,
+        token_fingerprint: str,
         shards: Sequence[Shard],
     ):
         self.name = name
         self.seq_len = seq_len
         self.fingerprint = fingerprint
         """Hash of the stream's content."""
+        self.token_fingerprint = token_fingerprint
+        """Hash of its tokens alone: the fingerprint in the positions of runs on stores of format 1."""
         self._pad_id = pad_id
         self._vocab_size = vocab_size
         self._position_ids = position_ids

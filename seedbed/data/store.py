@@ -26,7 +26,7 @@ from seedbed.data.readers import LazyTokens, Tokens, mapped, shared
 from seedbed.data.split import Shard, Split
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
-from seedbed.files.atomic import folder_damage
+from seedbed.files.atomic import folder_damage, listed
 
 SPLITS: tuple[SplitName, ...] = ("train", "heldout")
 _PAYLOAD = ("tokens.bin", "trained.bin", "tokens.h5", "documents.jsonl", "duplicates.jsonl", "rejects.jsonl")
@@ -71,15 +71,16 @@ class Store:
     def _open(self, name: str) -> Split:
         header = self.header
         listing = header["streams"][name]["shards"]
-        fingerprint = hashlib.sha256("".join(shard["sha256"] for shard in listing).encode()).hexdigest()
         folders = [self.path / name / shard["name"] for shard in listing]
+        tokens = [digest for folder in folders for file, (_, digest) in listed(folder).items() if file == "tokens.bin"]
         return Split(
             name,
             header["seq_len"],
             header["eos_id"],
             header["vocab_size"],
             header["position_ids"],
-            fingerprint,
+            _hash([shard["sha256"] for shard in listing]),
+            _hash(tokens),
             [Shard(folder, self._opener(folder)) for folder in folders],
         )
 
@@ -124,6 +125,10 @@ class Store:
                 f"{self.path}: encoded by tokenizer {self.header['tokenizer_hash'][:12]}, not {tokenizer_hash[:12]}; "
                 "prepare the data with this tokenizer"
             )
+
+
+def _hash(digests: list[str]) -> str:
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _read_header(file: Path) -> dict[str, Any]:

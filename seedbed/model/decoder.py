@@ -117,25 +117,24 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, Tensor] | None, Visible]:
         """What the first block gets: the embedded input [B, T, D], rotations (none with learned positions), and what
         each token may see."""
-        own, visible = self._places(ids, doc_ids, cache)
-        places = own if positions is None else positions
+        places, visible = self._places(ids, doc_ids, cache, positions)
         x = self.embed(ids)  # [B, T, D]
         if self.pos is not None:
-            if (
-                positions is not None and positions.is_cpu and not torch.compiler.is_compiling()
-            ):  # else the lookup fails
-                self._check_table(positions)
+            self._check_table(places)
             return x + self.pos(places), None, visible
         assert self.config.attention.head_dim
         return x, rotations(places, self.config.attention.head_dim, self.config.rope_theta), visible
 
-    def _check_table(self, positions: Tensor) -> None:
-        low, high = (int(x) for x in positions.aminmax())
+    def _check_table(self, places: Tensor) -> None:
+        """A clear error on a CPU. To look at a GPU's numbers would wait for it: there the lookup itself fails."""
+        if not places.is_cpu or torch.compiler.is_compiling():
+            return
+        low, high = (int(x) for x in places.aminmax())
         if low < 0 or high >= self.config.max_seq_len:
             raise ValueError(f"positions {low} to {high} leave the table, model.max_seq_len={self.config.max_seq_len}")
 
     def _places(
-        self, ids: Tensor, doc_ids: Tensor | None, cache: "KVCache | None"
+        self, ids: Tensor, doc_ids: Tensor | None, cache: "KVCache | None", positions: Tensor | None
     ) -> tuple[Tensor, Visible]:  # positions [B|1, T]
         length, start = ids.shape[1], cache.length if cache is not None else 0
         if start + length > self.config.max_seq_len:
@@ -144,9 +143,10 @@ class Decoder(nn.Module):
         if doc_ids is None:
             # queries behind a cache sit at the end of the keys: is_causal would align them with the beginning
             keys = torch.arange(start + length, device=ids.device)
-            return index, keys <= index[0, :, None] if start else None
+            return index if positions is None else positions, keys <= index[0, :, None] if start else None
         if start:
             raise ValueError("doc_ids with a filled cache are not supported: cache one document a row")
-        positions = index - document_starts(doc_ids)  # [B, T]
+        if positions is None:
+            positions = index - document_starts(doc_ids)  # [B, T]
         sliced = ids.device.type == "cpu" and not torch.compiler.is_compiling()
         return positions, segments(doc_ids) if sliced else document_mask(doc_ids)

@@ -25,12 +25,13 @@ def generate(
     temperature: float = 1.0,
     top_k: int | None = None,
     seed: int = 0,
-    n_tokens: int | None = None,
+    known: Tensor | None = None,
 ) -> Tensor:
     """Continue prompt [B, T] (int64) by up to ``max_new_tokens``; returns [B, T + n].
 
     Stops when every row has produced ``eos_id`` (rows that end earlier are filled up with it), or when the model's
-    longest sequence is reached. Only the first ``n_tokens`` ids are drawn: a vocabulary may be padded.
+    longest sequence is reached. ``known`` [n] (bool) says which ids stand for a token: others, and those from n on, are
+    never drawn, since a vocabulary may be padded and have holes.
 
     Raises ValueError on an empty prompt or one that leaves no room.
     """
@@ -44,7 +45,10 @@ def generate(
     ended = torch.zeros(prompt.shape[0], dtype=torch.bool, device=prompt.device)
     for _ in range(min(max_new_tokens, room)):
         last = model(fresh, cache=cache, hidden=True)[:, -1]  # [B, D]
-        chosen = sample(last @ model.head_weight[:n_tokens].T, temperature, top_k, generator)
+        logits = last @ model.head_weight[: None if known is None else len(known)].T  # [B, n]
+        if known is not None:
+            logits = logits.masked_fill(~known, -torch.inf)
+        chosen = sample(logits, temperature, top_k, generator)
         if eos_id is not None:
             chosen = torch.where(ended, eos_id, chosen)
             ended |= chosen == eos_id

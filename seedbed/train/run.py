@@ -17,6 +17,7 @@ CONFIG = "config.yaml"
 RESUMABLE = {
     "run.dir",
     "data.store",
+    "data.prefetch",
     "train.device",
     "train.compile",
     "train.steps",

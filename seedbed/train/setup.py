@@ -26,22 +26,23 @@ from seedbed.train.run import read_config
 
 
 def resolve(config: Config) -> tuple[Config, Store]:
-    """Open the store and fill in what it decides (the vocabulary size); check that model, data and schedule fit.
+    """Open the store and fill in what it decides; check that model, data and schedule fit.
 
-    Raises InputError naming the fields.
+    The vocabulary size is that of its tokenizer, padded as the tokenizer says. Raises InputError naming the fields.
     """
     if config.data.store is None:
         raise InputError("data.store is not set; make one with `seedbed data prepare` and set data.store=FOLDER")
     store = Store(config.data.store)
-    tokens, vocab = store.header["vocab_size"], config.model.vocab_size
+    tokens, padded = store.header["vocab_size"], store.header["padded_vocab_size"]
+    vocab = config.model.vocab_size
     if vocab is None:
-        config = config.model_copy(update={"model": config.model.model_copy(update={"vocab_size": tokens})})
+        config = config.model_copy(update={"model": config.model.model_copy(update={"vocab_size": padded})})
     elif vocab < tokens:
         raise InputError(
             f"model.vocab_size={vocab} is smaller than the vocabulary of {config.data.store}, {tokens}; "
             "raise it, or leave it out to take the store's"
         )
-    elif vocab > tokens:
+    elif vocab > tokens and vocab != padded:
         warnings.warn(
             f"model.vocab_size={vocab}: the last {vocab - tokens} ids never occur in {store.path}", stacklevel=2
         )
@@ -50,6 +51,11 @@ def resolve(config: Config) -> tuple[Config, Store]:
         raise InputError(
             f"model.max_seq_len={config.model.max_seq_len} is shorter than the bins of {config.data.store}, "
             f"{seq_len} tokens; raise it, or prepare the store with --seq-len {config.model.max_seq_len}"
+        )
+    if store.header["position_ids"] == "continuous" and config.model.position == "learned":
+        raise InputError(
+            f"model.position=learned: the positions of {config.data.store} count on from bin to bin (continuous), past "
+            "any table; set model.position=rope, or prepare the store with packing.position_ids doc_reset"
         )
     if len(store.split("heldout")) == 0 and config.train.eval_every != -1:
         raise InputError(
@@ -162,7 +168,7 @@ def start(config: Config, run_dir: Path, store: Store, resume: bool = True) -> t
         run_dir=run_dir,
         model=model,
         optimizers=build_optimizers(model, parameter_facts(model), config.optim),
-        loader=Loader(store.split("train"), config.train.batch_size, config.run.seed),
+        loader=Loader(store.split("train"), config.train.batch_size, config.run.seed, prefetch=config.data.prefetch),
         device=device,
         receipt=receipt,
         tokenizer_dir=store.path / "tokenizer",

@@ -50,15 +50,6 @@ def test_summaries_for_people_say_where_and_what(seedbed, corpus, tmp_path):
     assert "train bin 0: document" in out
 
 
-def test_true_vocabulary_is_warned_about_on_stderr(seedbed, corpus, tmp_path):
-    """Case 14."""
-    code, out, err = seedbed("tokenizer", "train", corpus, "--vocab-size", 9000, "-o", tmp_path / "t", "--json")
-    trained = json.loads(out)
-    assert (code, trained["requested_vocab_size"]) == (0, 9000)
-    assert trained["vocab_size"] < 9000
-    assert f"warning: the vocabulary has {trained['vocab_size']} tokens" in err
-
-
 def test_wrong_input_exits_2_with_one_line_and_changes_nothing(seedbed, corpus, tmp_path):
     seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
     bad = tmp_path / "bad.jsonl"

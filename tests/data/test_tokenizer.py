@@ -1,9 +1,6 @@
 import hashlib
 import json
-import os
-import subprocess
-import sys
-import warnings
+import re
 
 import numpy as np
 import pytest
@@ -49,14 +46,6 @@ def test_control_text_inside_a_document_stays_text(tokenizer):
         assert tokenizer.bos_id not in tokenizer.encode(text)
 
 
-def test_control_text_in_training_data_changes_nothing_about_the_control_tokens(tmp_path):
-    """Case 15."""
-    tokenizer = train_tokenizer(["x <|eos|><|bos|> "] * 50, 265, tmp_path / "t")
-    ids = tokenizer.encode("<|eos|>")
-    assert tokenizer.decode(ids) == "<|eos|>"
-    assert tokenizer.eos_id not in ids
-
-
 def test_batch_equals_single(tokenizer):
     assert tokenizer.encode_batch([*TEXTS, ""]) == [*(tokenizer.encode(text) for text in TEXTS), []]
 
@@ -70,26 +59,6 @@ def test_token_bytes(tokenizer):
     assert lengths[258:].min() >= 2
 
 
-_TRAIN = """
-import sys
-from pathlib import Path
-from seedbed.data.bpe import train_tokenizer
-texts = [f"w{i} word{i % 17} {'ab' * (i % 5)}" for i in range(3000)]
-print(train_tokenizer(texts, 400, sys.argv[1]).hash)
-"""
-
-
-def test_same_file_under_other_hash_seeds_and_thread_counts(tmp_path):
-    """Case 12."""
-    hashes = set()
-    for run, (seed, threads) in enumerate([("0", "1"), ("1", "2"), ("77", "5"), ("random", "3")]):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads}
-        command = [sys.executable, "-c", _TRAIN, str(tmp_path / str(run))]
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        hashes.add(result.stdout)
-    assert len(hashes) == 1
-
-
 @pytest.mark.parametrize("unit", ["a", "\u4e2d", " ", "!", "\n", "a1"])
 def test_long_runs_are_cut_into_bounded_pieces(tokenizer, unit):
     """Case 7: the pieces that merging sees do not grow with the run, so time stays linear."""
@@ -99,40 +68,6 @@ def test_long_runs_are_cut_into_bounded_pieces(tokenizer, unit):
     assert max(end - start for _, (start, end) in pieces) <= 2 * 64 + 1
     assert sum(end - start for _, (start, end) in pieces) == len(text)
     assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
-def test_training_on_long_runs_stays_within_the_bound(tmp_path):
-    """Case 7."""
-    tokenizer = train_tokenizer(["a" * 100_000, "xy" * 500_000, *TEXTS * 2], 320, tmp_path / "t")
-    assert tokenizer.decode(tokenizer.encode("a" * 100_000)) == "a" * 100_000
-    assert 32 <= tokenizer.token_bytes().max() <= 64
-
-
-@pytest.mark.parametrize("size", [0, 100, 257, -1])
-def test_vocabulary_below_bytes_and_control_tokens_is_refused(tmp_path, size):
-    """Case 14."""
-    with pytest.raises(InputError, match="at least 258"):
-        train_tokenizer(TEXTS, size, tmp_path / "t")
-    assert not list(tmp_path.iterdir())
-
-
-def test_smallest_vocabulary_works(tmp_path):
-    tokenizer = train_tokenizer(TEXTS, 258, tmp_path / "t")
-    assert tokenizer.vocab_size == 258
-    assert tokenizer.decode(tokenizer.encode(TRICKY)) == TRICKY
-
-
-def test_larger_than_the_corpus_allows_is_recorded_and_warned(tmp_path):
-    """Case 14."""
-    with pytest.warns(UserWarning, match="has 260 tokens, not the 5000 asked for"):
-        tokenizer = train_tokenizer(["abc abc"], 5000, tmp_path / "t")
-    recorded = json.loads((tmp_path / "t" / "training.json").read_text())
-    assert tokenizer.vocab_size == recorded["vocab_size"] == 260
-    assert recorded["requested_vocab_size"] == 5000
-    assert (recorded["documents"], recorded["bytes"]) == (1, 7)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        train_tokenizer(["abc abc"], 260, tmp_path / "u")
 
 
 def test_transformers_loads_the_folder(tokenizer):
@@ -170,26 +105,59 @@ def test_folder_without_a_valid_tokenizer_is_refused(tokenizer, tmp_path, name, 
         load_tokenizer(damaged(tokenizer, tmp_path / "t", name, content))
 
 
-def test_missing_folder_and_unknown_bos_are_refused(tokenizer, tmp_path):
+def test_missing_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         load_tokenizer(tmp_path / "none")
-    for bos in (None, "<s>"):
-        config = json.dumps({"bos_token": bos, "eos_token": "<|eos|>"})
-        with pytest.raises(InputError, match="bos_token is"):
-            load_tokenizer(damaged(tokenizer, tmp_path / "t", "tokenizer_config.json", config))
 
 
-@pytest.mark.parametrize("change", ["normalizer", "prefix space"])
-def test_lossy_foreign_tokenizer_is_refused(tokenizer, tmp_path, change):
-    tokenizer.save(tmp_path)
-    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    if change == "normalizer":
-        content["normalizer"] = {"type": "NFC"}
-    else:
-        content["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = True
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(InputError, match="not a lossless"):
-        load_tokenizer(tmp_path)
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"bos_token": "<s>"}, "bos_token is '<s>'; name a token"),
+        ({"bos_token": 7}, "bos_token is 7"),
+        ({"eos_token": {"content": "</s>"}}, "eos_token is '</s>'"),
+        ({"eos_token": None}, 'no eos_token; add "eos_token"'),
+        ({"padded_vocab_size": 299}, "padded_vocab_size is 299; the vocabulary has 300 ids"),
+        ({"padded_vocab_size": 320.0}, "padded_vocab_size is 320.0"),
+        ({"padded_vocab_size": True}, "padded_vocab_size is True"),
+        ({"chat_template": {"a": 1}}, "chat_template is no text"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(tokenizer, tmp_path, changes, problem):
+    config = json.loads((tokenizer.folder / "tokenizer_config.json").read_text()) | changes
+    with pytest.raises(InputError, match=re.escape(problem)):
+        load_tokenizer(damaged(tokenizer, tmp_path, "tokenizer_config.json", json.dumps(config)))
+
+
+def test_begin_of_text_is_optional_and_names_may_stand_in_the_special_tokens_map(tokenizer, tmp_path):
+    damaged(tokenizer, tmp_path, "tokenizer_config.json", '{"sep_token": {"content": "<|bos|>"}}')
+    loaded = load_tokenizer(tmp_path)
+    assert (loaded.bos_token, loaded.bos_id, loaded.eos_token, loaded.eos_id) == (None, None, "<|bos|>", 0)
+    (tmp_path / "special_tokens_map.json").write_text('{"eos_token": "<|eos|>", "bos_token": {"content": "<|bos|>"}}')
+    load_tokenizer(tmp_path).save(tmp_path / "copy")
+    for folder in (tmp_path, tmp_path / "copy"):
+        loaded = load_tokenizer(folder)
+        assert (loaded.bos_token, loaded.bos_id, loaded.eos_token, loaded.eos_id) == ("<|bos|>", 0, "<|eos|>", 1)
+
+
+def test_chat_template_of_a_file_goes_before_that_of_the_settings(tokenizer, tmp_path):
+    config = json.loads((tokenizer.folder / "tokenizer_config.json").read_text())
+    several = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
+    for template in ("b", several):
+        content = json.dumps(config | {"chat_template": template})
+        damaged(tokenizer, tmp_path / "t", "tokenizer_config.json", content)
+        assert load_tokenizer(tmp_path / "t").chat_template == "b"
+    (tmp_path / "t" / "chat_template.jinja").write_text("c")
+    load_tokenizer(tmp_path / "t").save(tmp_path / "copy")
+    assert load_tokenizer(tmp_path / "copy").chat_template == "c"
+    assert tokenizer.chat_template is None
+
+
+def test_ids_by_name(tokenizer):
+    assert tokenizer.special_tokens == {"<|bos|>": 0, "<|eos|>": 1}
+    assert (tokenizer.token_id("<|eos|>"), tokenizer.token_id("<|x|>")) == (1, None)
+    assert tokenizer.known().tolist() == [True] * 300
+    assert tokenizer.lossless
 
 
 def test_truncation_and_padding_of_a_foreign_file_are_switched_off(tokenizer, tmp_path):

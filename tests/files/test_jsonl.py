@@ -1,5 +1,6 @@
 import codecs
 import gzip
+import io
 import json
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbed.errors import InputError
-from seedbed.files.jsonl import ReadCounts, _split_lines, read_jsonl
+from seedbed.files.jsonl import ReadCounts, _split_lines, read_chunks, read_jsonl
 
 PLAIN = b'{"text": "one"}\n{"text": "two"}\n'
 WANTED = [(1, {"text": "one"}), (2, {"text": "two"})]
@@ -26,6 +27,38 @@ def test_plain_gzip_and_zstandard_read_alike(tmp_path):
     assert list(read_jsonl(write(tmp_path / "a.jsonl.zst", b"".join(frames)))) == WANTED
     assert list(read_jsonl(write(tmp_path / "B.JSONL.GZ", gzip.compress(PLAIN)))) == WANTED
     assert list(read_jsonl(write(tmp_path / "B.JSONL.ZST", b"".join(frames)))) == WANTED
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_an_open_stream_reads_as_the_file_does_and_is_named(name):
+    class Trickle(io.BytesIO):
+        """Gives few bytes at a time, as a network does."""
+
+        def read(self, size=-1):
+            return super().read(min(size, 3) if size > 0 else 3)
+
+    raw = {"gz": gzip.compress, "zst": zstandard.compress}.get(name.rsplit(".", 1)[1], bytes)(PLAIN + b"{")
+    lines = read_jsonl(f"s3://bucket/{name}", stream=Trickle(raw))
+    assert [next(lines), next(lines)] == WANTED
+    with pytest.raises(InputError, match=f"s3://bucket/{name}:3: "):
+        next(lines)
+
+
+def test_a_stream_that_fails_is_named():
+    class Broken(io.BytesIO):
+        def read(self, size=-1):
+            raise ConnectionResetError(104, "Connection reset by peer")
+
+    with pytest.raises(InputError, match=r"s3://b/a\.jsonl: cannot be read: Connection reset"):
+        next(read_jsonl("s3://b/a.jsonl", stream=Broken()))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst"])
+def test_chunks_are_the_content(tmp_path, name):
+    raw = bytes(range(256)) * 10_000
+    pack = {"gz": gzip.compress, "zst": zstandard.compress}.get(name.rsplit(".", 1)[1], bytes)
+    chunks = read_chunks(write(tmp_path / name, pack(raw)))
+    assert b"".join(chunks) == raw
 
 
 @pytest.mark.parametrize(
@@ -57,6 +90,7 @@ def test_blank_lines_are_counted_and_keep_the_numbers(tmp_path):
         (b'{"text": "a"} {"text": "b"}', "a second value starts at column 15"),
         (b'{"text": "cut sho', "cut short"),
         (b'{"text": "a"', "cut short"),
+        (b'{"text": "a" \r\n', "cut short"),
         (b'{"text": ', "cut short"),
         (b"{text: 1}", "not JSON"),
         (b'{"text": "\xff"}', "not UTF-8 at byte 11"),

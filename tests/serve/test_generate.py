@@ -58,3 +58,13 @@ def test_prompts_are_bounded(model):
     for length in (0, 24):
         with pytest.raises(ValueError, match=r"1 to 23 tokens"):
             generate(model, torch.zeros(1, length, dtype=torch.int64), 1)
+
+
+def test_only_known_ids_are_drawn(model):
+    known = torch.ones(30, dtype=torch.bool)
+    known[[0, 7]] = False
+    for temperature, top_k in ((1e6, None), (1e6, 29), (0.0, None)):
+        out = generate(model, torch.full((100, 1), 3), 20, temperature=temperature, top_k=top_k, known=known)
+        drawn = set(out[:, 1:].flatten().tolist())
+        assert drawn <= set(range(30)) - {0, 7}
+        assert temperature == 0 or len(drawn) == 28

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ from tiny import config, quiet, same, sentences, weights
 
 from seedbed.api import fit, load
 from seedbed.config import Config
+from seedbed.data.store import Store
 from seedbed.errors import GuardStop, InputError
-from seedbed.train import loop
+from seedbed.train import loop, setup
 from seedbed.train.metrics import read_metrics
 from seedbed.train.setup import resolve, start
 
@@ -173,6 +175,31 @@ def test_unset_and_unfitting_fields_are_refused(tiny_store, tmp_path):
     with pytest.raises(InputError, match=r"optim\.schedule\.warmup"):
         fit(config(tiny_store, tmp_path / "r", "optim.schedule.warmup=7"), quiet)
     assert not (tmp_path / "r").exists()
+
+
+def test_learned_positions_that_count_on_from_bin_to_bin_are_refused(tiny_store, tmp_path, monkeypatch):
+    store = Store(tiny_store)
+    store.header["position_ids"] = "continuous"
+    monkeypatch.setattr(setup, "Store", lambda path: store)
+    with pytest.raises(InputError, match=r"model\.position=learned: .*continuous.*set model\.position=rope"):
+        resolve(config(tiny_store, tmp_path / "r", "model.position=learned"))
+    resolve(config(tiny_store, tmp_path / "r"))
+    store.header["position_ids"] = "none"
+    resolve(config(tiny_store, tmp_path / "r", "model.position=learned"))
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_batches_made_ahead_change_nothing_and_a_run_may_change_their_number(tiny_store, tmp_path, prefetch):
+    whole = fit(config(tiny_store, tmp_path / "a", "optim.schedule.kind=constant"), quiet)
+    few = ["optim.schedule.kind=constant", f"data.prefetch={prefetch}"]
+    fit(config(tiny_store, tmp_path / "b", *few, "train.steps=3"), quiet)
+    fit(config(tiny_store, tmp_path / "b", "optim.schedule.kind=constant"), quiet)
+    assert same(weights(tmp_path / "b", 6), weights(whole.path, 6))
+    c, store = resolve(config(tiny_store, tmp_path / "c", *few))
+    job, _ = start(c, tmp_path / "c", store)
+    before = set(threading.enumerate())
+    job.loader.next_batch()
+    assert len(set(threading.enumerate()) - before) == (prefetch > 0)
 
 
 def test_cpu_never_probes_cuda(tiny_store, tmp_path, monkeypatch):  # case 52
