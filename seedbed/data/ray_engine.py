@@ -20,10 +20,11 @@ class _UnitOfRank:
     """datatrove's pipeline step: rank i of a task does unit i. What went wrong is left for the caller to raise."""
 
     def __init__(self, units: Sequence[Unit], troubles: Path):
-        self.units, self.troubles = list(units), troubles
+        self.units, self.troubles, self.folder = list(units), troubles, Path.cwd()
 
     def __call__(self, _data: Any, rank: int, _world_size: int) -> Iterable[Any]:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        os.chdir(self.folder)  # paths of sources may be relative
         try:
             run_unit(self.units[rank])
         except Exception as error:

@@ -97,7 +97,7 @@ def kept_counts(folder: Path, spec: Spec, stack: ExitStack) -> ReadCounts:
     if not spec.keep_rejects:
         return ReadCounts()
     rejects = stack.enter_context((folder / "rejects.jsonl").open("w", encoding="utf-8", errors="replace"))
-    return ReadCounts(keep=lambda reject: print(json.dumps(reject, ensure_ascii=False), file=rejects))
+    return ReadCounts(keep=lambda reject: print(json.dumps(reject, ensure_ascii=False, default=str), file=rejects))
 
 
 def read_piece(folder: Path, name: str) -> Iterator[Document]:

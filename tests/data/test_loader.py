@@ -25,7 +25,7 @@ from seedbed.errors import InputError
 class Bins:
     """Stands for a split: bin i is the row [i]."""
 
-    name, fingerprint = "train", "bins"
+    name, fingerprint, token_fingerprint = "train", "bins", "bins"
 
     def __init__(self, count: int):
         self.count = count

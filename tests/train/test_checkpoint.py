@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from stores import Text, make_store
 from torch import nn
 
 from seedbed.config import Config
@@ -303,6 +302,8 @@ def test_a_run_of_format_version_1_is_still_read(tmp_path):
 
 def test_a_run_of_format_version_1_goes_on(tmp_path, monkeypatch):
     """With the store made anew from the same documents: the frozen position, optimizer and measures all fit."""
+    from stores import Text, make_store
+
     from seedbed.api import fit
     from seedbed.data.tokenizer import load_tokenizer
 
