@@ -101,6 +101,16 @@ def test_a_template_that_drops_turns_is_refused(chat_tok):
         render(TWO_TURNS, last, chat_tok)
 
 
+def test_a_prompt_that_no_answer_follows_is_refused(chat_tok):
+    for prompt in ("<|im_start|>assistant\\n<think>\\n", "<|im_start|>user"):
+        template = CHATML_PLAIN.replace("'<|im_start|>assistant\\n'", f"'{prompt}'")
+        with pytest.raises(InputError, match="message 2: .*otherwise in the prompt"):
+            render(TWO_TURNS, template, chat_tok)
+    forgets = "{% if not add_generation_prompt %}" + CHATML_PLAIN.rstrip() + "{% endif %}"
+    with pytest.raises(InputError, match="message 4: .*otherwise in the prompt"):
+        render(TWO_TURNS, forgets, chat_tok)
+
+
 def test_an_end_without_control_token_gets_the_end_of_text(chat_tok):
     spans = render(TWO_TURNS, ALPACA, chat_tok)
     assert text(spans).endswith("### assistant:\nYes.\n\n<|eos|>")
@@ -208,11 +218,12 @@ def test_a_control_token_in_a_name_a_role_or_an_argument_is_text(chat_tok):
 
 
 def test_tokens_that_overlap_or_have_one_character(tokenizer, tmp_path):
-    tok = chat_tokenizer(tokenizer, tmp_path / "t", control=["<s>", "<<s>>", ">>", "¤", "<|im_end|>"])
+    tok = chat_tokenizer(tokenizer, tmp_path / "t", control=["<s>", "<<s>>", "<s>>", ">>", "¤", "<|im_end|>"])
     content = "<<s>> <s>> ¤¤ <<s>¤"
-    template = "¤{% for m in messages %}{{ m.content }}<<s>>¤{% endfor %}"
+    template = "¤{% for m in messages %}{{ m.content }}<<s>>¤<s>>{% endfor %}"
     spans = render([{"role": "assistant", "content": content}], template, tok)
-    assert spans == [("¤", False, True), (content, True, False), ("<<s>>", True, True), ("¤", True, True)]
+    written = [("<<s>>", True, True), ("¤", True, True), ("<s>>", True, True)]
+    assert spans == [("¤", False, True), (content, True, False), *written]
 
 
 def test_noncharacters_in_a_message_are_kept(chat_tok):
