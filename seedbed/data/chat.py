@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,19 +81,24 @@ def load_template(name: str, tokenizer: Tokenizer) -> str:
             template = Path(name).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise InputError(f"chat_template: {name}: not tokenizer, not chatml, nor a file of text: {error}") from None
+    check_template(template, f"chat_template: {name}", lambda token: tokenizer.token_id(token) is not None)
+    return template
+
+
+def check_template(template: str, where: str, is_token: Callable[[str], bool]) -> None:
+    """Raise InputError, which begins with ``where``, unless ``template`` is Jinja that writes only known tokens."""
     try:
         tree = environment().parse(template)
     except jinja2.TemplateSyntaxError as error:
-        raise InputError(f"chat_template: {name}: line {error.lineno}: not valid Jinja: {error.message}") from None
+        raise InputError(f"{where}: line {error.lineno}: not valid Jinja: {error.message}") from None
     written = [data.data for data in tree.find_all(nodes.TemplateData)]
     written += [const.value for const in tree.find_all(nodes.Const) if isinstance(const.value, str)]
     for token in _CONTROL_FORM.findall("\0".join(written)):
-        if tokenizer.token_id(token) is None:
+        if not is_token(token):
             raise InputError(
-                f"chat_template: {name}: writes {token}, which is no token of the tokenizer and would become plain "
+                f"{where}: writes {token}, which is no token of the tokenizer and would become plain "
                 f"text; train the tokenizer with `--special-token '{token}'`, or use another template"
             )
-    return template
 
 
 class Chat:
