@@ -10,6 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
+from seedbed.data.chat import check_template
 from seedbed.data.progress import spinner
 from seedbed.data.sampling import Sample
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
@@ -47,7 +48,8 @@ def train_tokenizer(
     rounded up to a multiple of ``pad_to``; no token has the ids above.
 
     ``chat_template`` is Jinja text, kept with the tokenizer. A tokenizer that is already there is replaced. Raises
-    InputError when an argument is out of range, or when ``out`` holds anything else.
+    InputError when an argument is out of range, when the template is not valid or writes control tokens that are not
+    asked for, or when ``out`` holds anything else.
     """
     control = [BOS, EOS, *special_tokens]
     smallest = SMALLEST_VOCABULARY + len(special_tokens)
@@ -59,6 +61,8 @@ def train_tokenizer(
             raise InputError(f"{name}={value}: must be at least 1")
     backend = _untrained()
     _check_special(control, backend)
+    if chat_template is not None:
+        check_template(chat_template, "chat_template", control.__contains__)
     require_replaceable(out, "tokenizer.json")
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

@@ -1,23 +1,17 @@
-"""Conversations as text: a Jinja template writes control tokens and content, and this file keeps the two apart.
-
-Jinja alone renders, not Transformers: it is a dependency already, loads thirty times faster, and the templates' one
-function that tells the date (strftime_now) is left out on purpose, so that a store does not change from day to day. The
-tests hold text, ids and mask against Transformers'.
-"""
+"""Conversations as text: a Jinja template writes control tokens and content, and this file keeps the two apart."""
 
 import json
 import re
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 from jinja2 import nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from seedbed.data.document import Conversation
+from seedbed.data.jinja import environment
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 
@@ -70,36 +64,6 @@ class _Marks(NamedTuple):
     """In place of a message's content, to see where it stands."""
 
 
-class _Generation(Extension):
-    """`{% generation %}`…`{% endgeneration %}`: as in Transformers, but marks in the text, which survive macros."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        start, end = (nodes.Output([nodes.Name(name, "load")]) for name in ("generation_start", "generation_end"))
-        return [node.set_lineno(line) for node in (start, nodes.Scope(body), end)]
-
-
-def _raise_exception(message: str) -> None:
-    raise jinja2.TemplateError(message)
-
-
-def _tojson(value: Any, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
-    """As templates expect it: Jinja's own would escape for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    return environment
-
-
 def load_template(name: str, tokenizer: Tokenizer) -> str:
     """The chat template of a specification: "tokenizer" (its own), "chatml", or a file.
 
@@ -117,19 +81,24 @@ def load_template(name: str, tokenizer: Tokenizer) -> str:
             template = Path(name).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise InputError(f"chat_template: {name}: not tokenizer, not chatml, nor a file of text: {error}") from None
+    check_template(template, f"chat_template: {name}", lambda token: tokenizer.token_id(token) is not None)
+    return template
+
+
+def check_template(template: str, where: str, is_token: Callable[[str], bool]) -> None:
+    """Raise InputError, which begins with ``where``, unless ``template`` is Jinja that writes only known tokens."""
     try:
-        tree = _environment().parse(template)
+        tree = environment().parse(template)
     except jinja2.TemplateSyntaxError as error:
-        raise InputError(f"chat_template: {name}: line {error.lineno}: not valid Jinja: {error.message}") from None
+        raise InputError(f"{where}: line {error.lineno}: not valid Jinja: {error.message}") from None
     written = [data.data for data in tree.find_all(nodes.TemplateData)]
     written += [const.value for const in tree.find_all(nodes.Const) if isinstance(const.value, str)]
     for token in _CONTROL_FORM.findall("\0".join(written)):
-        if tokenizer.token_id(token) is None:
+        if not is_token(token):
             raise InputError(
-                f"chat_template: {name}: writes {token}, which is no token of the tokenizer and would become plain "
+                f"{where}: writes {token}, which is no token of the tokenizer and would become plain "
                 f"text; train the tokenizer with `--special-token '{token}'`, or use another template"
             )
-    return template
 
 
 class Chat:
@@ -137,7 +106,7 @@ class Chat:
 
     def __init__(self, template: str, tokenizer: Tokenizer):
         self._source = template
-        self._template = _environment().from_string(template)
+        self._template = environment().from_string(template)
         self._bos, self._eos = tokenizer.bos_token, tokenizer.eos_token
         self._names = {"eos_token": self._eos} | ({} if self._bos is None else {"bos_token": self._bos})
         longest_first = sorted(tokenizer.special_tokens, key=lambda token: (-len(token), token))
@@ -188,8 +157,7 @@ class Chat:
                 **self._names,
             )
         except Exception as error:  # a template is a program and may fail in any way
-            problem = f"the chat template fails on the first {len(messages)} messages: {error}"
-            raise InputError(f"{where}: {problem}") from None
+            raise InputError(f"{where}: chat template, on the first {len(messages)} messages: {error}") from None
 
     def _mark_turns(self, messages: list[dict[str, Any]], roles: list[str], marks: _Marks, where: str) -> str:
         """The text, with marks around what the messages of trained roles add to it."""
@@ -276,11 +244,12 @@ def _ended(spans: list[Span]) -> bool:
 def _with_ends(spans: list[Span]) -> list[Span]:
     """``spans`` in which a trained stretch goes on through space to the control token that ends it, if one does."""
     spans = list(spans)
-    for i in range(len(spans)):
-        if not (spans[i].trained and not spans[i].control):
+    for i, span in enumerate(spans):
+        after_end = i > 0 and spans[i - 1].trained and not span.text.strip()  # a marked line end behind the end of turn
+        if not span.trained or span.control or after_end:
             continue
         blank = i + 1 < len(spans) and not spans[i + 1].control and not spans[i + 1].text.strip()
         end = i + 2 if blank else i + 1
         if end < len(spans) and spans[end].control:
-            spans[i + 1 : end + 1] = [span._replace(trained=True) for span in spans[i + 1 : end + 1]]
+            spans[i + 1 : end + 1] = [other._replace(trained=True) for other in spans[i + 1 : end + 1]]
     return spans

@@ -46,7 +46,8 @@ class Encoder:
 
         Each span is encoded on its own, as a prompt and its answer are when the model is used: a border of the mask
         is a border of tokens. Where Transformers would make one token across such a border (an answer that starts
-        with a line end, after a header that ends with one) there are two here; all other ids are the same.
+        with a line end, after a header that ends with one) there are two here; all other ids of a byte-level
+        tokenizer are the same.
         """
         batch = list(batch)
         ids = iter(self._tokenizer.encode_batch([span.text for spans in batch for span in spans if not span.control]))

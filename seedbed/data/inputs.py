@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -95,10 +94,8 @@ def name_in_source(file: InputFile) -> str:
 
 def default_domain(file: InputFile) -> str:
     """Domain of records that have none: the file's name up to the first dot; of texts, the name of their folder."""
-    name = file.path.rstrip("/")
-    if file.format == "text":
-        name = _fixed_part(file_system(file.source)[1])
-    return PurePosixPath(name).name.split(".")[0] or "text"
+    path = _fixed_part(file.source.path) if file.format == "text" else file.path
+    return PurePosixPath(path).name.split(".")[0] or "text"
 
 
 def natural_key(path: str) -> tuple[list[str | int], str]:
@@ -174,8 +171,8 @@ def _is_dataset(fs: AbstractFileSystem, folder: str, entries: list[dict[str, Any
     """Whether `Dataset.save_to_disk` wrote the folder with these entries. Raises InputError for several splits."""
     names = {PurePosixPath(entry["name"]).name for entry in entries}
     if "dataset_dict.json" in names:
-        splits = json.loads(fs.cat_file(f"{folder}/dataset_dict.json"))["splits"]
-        raise InputError(f"{folder}: holds the splits {', '.join(splits)}; name one of them: {folder}/{splits[0]}")
+        splits = sorted(PurePosixPath(entry["name"]).name for entry in entries if entry["type"] == "directory")
+        raise InputError(f"{folder}: holds several splits; name one of these folders in it: {', '.join(splits)}")
     return names >= _DATASET
 
 

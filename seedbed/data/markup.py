@@ -40,9 +40,9 @@ def strip_html(text: str) -> str:
 
     A tag has the name of an HTML element, well-formed attributes (without "<" in their values) and a reason: it closes,
     is closed further on, has an attribute with a value, is br, hr or wbr, or is one whose end HTML lets out (p, li, td,
-    ...), in lower case or not right after a letter. So ``a<b && c>d``, ``List<int>``, ``#include <map>``,
-    ``impl<P> Set<P>`` and ``<john@x.org>`` stay. Block elements become line breaks, cells of tables tabs; several blank
-    lines become one. Entities need their semicolon. Not idempotent: ``&amp;lt;`` means ``&lt;``.
+    ...), without attributes and in lower case or not right after a letter. So ``a<b && c>d``, ``List<int>``,
+    ``#include <map>``, ``impl<P> Set<P>`` and ``<john@x.org>`` stay. Block elements become line breaks, cells of tables
+    tabs; several blank lines become one. Entities need their semicolon. Not idempotent: ``&amp;lt;`` means ``&lt;``.
 
     html.parser is not used: its time is quadratic where tags stay open (47 s for 60 KB of ``<a ``), it takes every
     ``<int>`` for a tag, and its reading of broken markup changes between releases of Python.
@@ -82,7 +82,7 @@ def _is_tag(match: re.Match[str], name: str, text: str, last_closed: int) -> boo
     if match["slash"] or name in _VOID or last_closed > match.start() or "=" in match["attributes"]:
         return True
     type_parameter = match["name"].isupper() and text[max(match.start() - 1, 0)].isalnum()
-    return name in _OPTIONAL_END and not type_parameter
+    return name in _OPTIONAL_END and not match["attributes"] and not type_parameter
 
 
 def _entity(match: re.Match[str]) -> str:

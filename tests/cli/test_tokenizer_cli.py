@@ -108,6 +108,7 @@ def test_import(seedbed, corpus, tmp_path):
 def test_every_wrong_option_exits_2_with_one_line_and_changes_nothing(seedbed, corpus, tmp_path):
     seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
     (tmp_path / "bad.jsonl").write_text('{"content": "x"}\n')
+    (tmp_path / "bad.jinja").write_text("{% if %}")
     (tmp_path / "empty.jsonl").write_text('{"text": " "}\n')
     before = sorted(tmp_path.rglob("*"))
     train = ("tokenizer", "train", corpus, "--vocab-size", 300, "-o", tmp_path / "u")
@@ -120,6 +121,8 @@ def test_every_wrong_option_exits_2_with_one_line_and_changes_nothing(seedbed, c
         ((*train, "--max-bytes", -5), "max_bytes=-5"),
         ((*train, "--max-document-bytes", 0), "max_document_bytes=0"),
         ((*train, "--chat-template", "chatmll"), "--chat-template chatmll: neither chatml nor a file"),
+        ((*train, "--chat-template", "chatml"), "writes <|im_start|>, which is no token"),
+        ((*train, "--chat-template", tmp_path / "bad.jinja"), "chat_template: line 1: not valid Jinja"),
         ((*train, "--field", "txt"), "no field 'txt'"),
         ((*train, "--field", ""), "field"),
         ((*made, tmp_path / "bad.jsonl"), "bad.jsonl:1: no field 'text'"),

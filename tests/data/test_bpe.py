@@ -44,7 +44,7 @@ def test_control_text_in_training_data_changes_nothing_about_the_control_tokens(
     """Case 15."""
     tokenizer = train_tokenizer(["x <|eos|><|bos|> "] * 50, 265, tmp_path / "t")
     ids = tokenizer.encode("<|eos|>")
-    assert tokenizer.decode(ids) == "<|eos|>"
+    assert [tokenizer.decode([i]) for i in ids] == ["<|", "eos", "|>"]
     assert tokenizer.eos_id not in ids
 
 

@@ -1,5 +1,4 @@
 import importlib.util
-import json
 import os
 import random
 import zipfile
@@ -144,8 +143,9 @@ def test_a_saved_dataset_is_one_input(here):
 
 def test_a_dictionary_of_datasets_is_refused_with_its_splits(here):
     dataset_folder(here / "c" / "train")
-    (here / "c" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
-    with pytest.raises(InputError, match=r"c: holds the splits train, test; name one of them: .*c/train"):
+    dataset_folder(here / "c" / "test")
+    touch(here, "c/dataset_dict.json")
+    with pytest.raises(InputError, match=r"c: holds several splits; name one of these folders in it: test, train"):
         paths("c")
 
 
@@ -272,6 +272,7 @@ def test_sizes(here):
         ("c/*.txt", {"c/a.b.txt": ("a.b.txt", "c")}),
         ("c/**/*.txt", {"c/a.b.txt": ("a.b.txt", "c"), "c/d/e.txt": ("d/e.txt", "c")}),
         ("c/a.b.txt", {"c/a.b.txt": ("a.b.txt", "a")}),
+        ("*/*.txt", {"c/a.b.txt": ("c/a.b.txt", "text")}),
         ("memory://c", {"memory://c/d/e.txt": ("d/e.txt", "c")}),
         ("j/en.1.jsonl.gz", {"j/en.1.jsonl.gz": ("en.1.jsonl.gz", "en")}),
     ],

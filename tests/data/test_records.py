@@ -106,6 +106,14 @@ def test_only_what_a_document_needs_of_a_table(tmp_path):
     assert document[:1] + document[2:5] == ("7", "en", "de", "heldout")
 
 
+def test_answers_and_numbers_of_a_table(tmp_path):
+    pq.write_table(pa.Table.from_pylist([{"q": "hi", "a": "yes", "w": 1.5}]), tmp_path / "a.parquet")
+    outputs = {"reply": {"sections": ANSWERED["sections"]}, "reward": {"numbers": "w"}}
+    (document,) = read(tmp_path / "a.parquet", outputs=outputs, chat_template="chatml", packing={"strategy": "none"})
+    assert document.texts["reply"][0][0].messages == [USER, REPLY]
+    assert document.numbers == {"reward": [1.5]}
+
+
 def test_a_file_name_that_is_not_utf8(tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")
     with open(path, "w") as file:

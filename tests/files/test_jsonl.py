@@ -90,7 +90,7 @@ def test_blank_lines_are_counted_and_keep_the_numbers(tmp_path):
         (b'{"text": "a"} {"text": "b"}', "a second value starts at column 15"),
         (b'{"text": "cut sho', "cut short"),
         (b'{"text": "a"', "cut short"),
-        (b'{"text": "a" \r\n', "cut short"),
+        (b'{"text": "cut sho\r\n', "cut short"),
         (b'{"text": ', "cut short"),
         (b"{text: 1}", "not JSON"),
         (b'{"text": "\xff"}', "not UTF-8 at byte 11"),
