@@ -1,15 +1,15 @@
 """Which documents are copies of earlier ones: the one stage that looks at all of them together."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedbed.data.dedup import Removal, exact_duplicates, near_duplicates
+from seedbed.data.dedup import Removal, alarms, exact_duplicates, near_duplicates
 from seedbed.data.document import Document, content, parse
+from seedbed.data.progress import spinner
 from seedbed.data.spec import Dedup
 
 
@@ -53,7 +53,8 @@ def find_copies(folder: Path, pieces: Sequence[PieceOfText], signed: Sequence[Pa
     exact = len(removals)
     if dedup.near is not None:
         matrices = [np.load(place / "signatures.npy", mmap_mode="r") for place in signed]
-        removals += near_duplicates(matrices, kept, lambda index: content(locate(index)), dedup.near)
+        with spinner("comparing:") as show:
+            removals += near_duplicates(matrices, kept, lambda index: content(locate(index)), dedup.near, show)
         kept[[removal.document for removal in removals]] = False
     with open(folder / "duplicates.jsonl", "w", encoding="utf-8") as file:
         for removal in sorted(removals):
@@ -62,19 +63,16 @@ def find_copies(folder: Path, pieces: Sequence[PieceOfText], signed: Sequence[Pa
             row |= {"estimate": removal.estimate, "jaccard": removal.jaccard}
             print(json.dumps(row, ensure_ascii=False), file=file)
     np.save(folder / "kept.npy", kept)
-    return {"exact": exact, "near": len(removals) - exact, "warnings": _alarms(pieces, tables, kept, dedup.alarm)}
+    return {"exact": exact, "near": len(removals) - exact, "warnings": _warnings(pieces, tables, kept, dedup.alarm)}
 
 
-def _alarms(pieces: Sequence[PieceOfText], tables: Sequence[np.ndarray], kept: np.ndarray, share: float) -> list[str]:
+def _warnings(pieces: Sequence[PieceOfText], tables: Sequence[np.ndarray], kept: np.ndarray, share: float) -> list[str]:
     """A line for each source that lost more than ``share`` of its documents."""
-    had, lost, start = Counter[str](), Counter[str](), 0
-    for piece, table in zip(pieces, tables, strict=True):
-        had[piece.source] += len(table)
-        lost[piece.source] += int(np.count_nonzero(~kept[start : start + len(table)]))
-        start += len(table)
+    names = list(dict.fromkeys(piece.source for piece in pieces))
+    numbers = [names.index(piece.source) for piece in pieces]
+    source = np.repeat(numbers, [len(table) for table in tables])
     return [
-        f"{source}: {lost[source]:,} of {had[source]:,} documents are copies of earlier ones, more than the share of "
-        f"{share:g} at which to warn (dedup.alarm); duplicates.jsonl names them"
-        for source in had
-        if lost[source] > share * had[source]
+        f"{names[alarm.source]}: {alarm.removed:,} of {alarm.documents:,} documents are copies of earlier ones, more "
+        f"than the share of {share:g} at which to warn (dedup.alarm); duplicates.jsonl names them"
+        for alarm in alarms(~kept, source, share)
     ]

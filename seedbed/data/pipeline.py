@@ -12,7 +12,7 @@ import numpy as np
 from seedbed.data.copies import PieceOfText, find_copies
 from seedbed.data.header import FORMAT_VERSION
 from seedbed.data.inputs import InputFile
-from seedbed.data.minhash import signature_version
+from seedbed.data.minhash import SIGNATURE_VERSION
 from seedbed.data.plan import EncodedPiece, plan_store
 from seedbed.data.spec import Spec
 from seedbed.data.stages import Engine, Unit, in_process, key_of, run_stage
@@ -143,7 +143,7 @@ def drop_copies(line: Pipeline, cleaned: Cleaned) -> tuple[np.ndarray, dict[str,
         signing = [
             Unit(
                 line.work / "sign" / f"{number:05d}",
-                key_of("sign", VERSION, signature_version(), near.ngram, near.permutations, key),
+                key_of("sign", VERSION, SIGNATURE_VERSION, near.ngram, near.permutations, key),
                 sign_piece,
                 (piece.folder, piece.name, near),
             )

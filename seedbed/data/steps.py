@@ -108,7 +108,7 @@ def read_piece(folder: Path, name: str) -> Iterator[Document]:
 def sign_piece(folder: Path, clean: Path, name: str, near: NearDuplicates) -> dict[str, Any]:
     """MinHash signatures of a piece -> signatures.npy [documents, permutations] uint32."""
     texts = (content(document) for document in read_piece(clean, name))
-    parts = [signatures(batch, near) for batch in batches(texts, len, BATCH_BYTES)]
+    parts = [signatures(batch, near.ngram, near.permutations) for batch in batches(texts, len, BATCH_BYTES)]
     np.save(folder / "signatures.npy", np.concatenate(parts))
     return {}
 
