@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from seedbed.data.sources import read_documents
 
 from seedbed.data.bpe import train_tokenizer
-from seedbed.data.sources import read_documents
 from seedbed.data.stdlib import stdlib_documents
 from seedbed.data.store import prepare
 

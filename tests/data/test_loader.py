@@ -9,11 +9,11 @@ import time
 
 import numpy as np
 import pytest
-from stores import Text, make_store
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_texts import TEXTS
+from stores import Text, make_store
 
 from seedbed.data.loader import Loader
 from seedbed.data.order import sorted_draws
