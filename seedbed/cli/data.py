@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbed.cli.inspect import inspect
+from seedbed.cli.inspect import inspect, print_header
 from seedbed.cli.options import Overwrite
 from seedbed.cli.output import Json, note, print_json
 from seedbed.errors import InputError, SignalStop

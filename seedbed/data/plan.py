@@ -89,8 +89,10 @@ def plan_store(
     warnings: list[str] = []
     if spec.mixture is not None:
         train, domains = chosen["train"], sorted({domain for domain, _ in groups})
-        domain = np.array([domains.index(domain) for domain, _ in groups])[corpus.group[train]]
-        picked, report = mix(tokens[train], domain, corpus.hash[train, 0], domains, spec.mixture)
+        domain = np.array([domains.index(domain) for domain, _ in groups])[corpus.group]
+        picked, report = mix(tokens[train], domain[train], corpus.hash[train, 0], domains, spec.mixture)
+        named = np.array([name in spec.mixture.weights for name in domains])
+        chosen["heldout"] = chosen["heldout"][named[domain[chosen["heldout"]]]]
         chosen["train"], shares = train[picked], [share._asdict() for share in report]
         warnings = shortfalls(report, spec.mixture)
     if not len(chosen["train"]):

@@ -1,6 +1,7 @@
 """Units on a Ray cluster, through datatrove's executor. The store's folder must be seen by every machine."""
 
 import json
+import logging
 import os
 import shutil
 import traceback
@@ -50,7 +51,7 @@ def ray_engine(workers: int, work: Path) -> Iterator[Engine]:
     logger.remove()  # its lines about every task; troubles are raised here instead
     started = not ray.is_initialized()
     if started:
-        ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
 
     def run(units: Sequence[Unit], finished: Callable[[], None]) -> None:
         place = (work / "ray").resolve()

@@ -70,9 +70,11 @@ def mapped(folder: Path, dtype: str) -> ArrayTokens:
 def shared(folder: Path) -> ArrayTokens:
     """An HDF5 file read once into shared memory, which worker processes get without a copy (S1, storage)."""
     with h5py.File(folder / "tokens.h5", "r") as file:
-        held = [_into_shared_memory(file[name]) if name in file else None for name in ("tokens", "trained")]
-    assert held[0] is not None
-    return ArrayTokens(held[0], held[1])
+        ids, trained = file["tokens"], file.get("trained")
+        assert isinstance(ids, h5py.Dataset)
+        return ArrayTokens(
+            _into_shared_memory(ids), _into_shared_memory(trained) if isinstance(trained, h5py.Dataset) else None
+        )
 
 
 def _into_shared_memory(dataset: h5py.Dataset) -> np.ndarray:

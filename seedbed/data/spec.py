@@ -141,7 +141,7 @@ class Dedup(Part):
 
 class Mixture(Part):
     weights: Annotated[dict[Text, Annotated[float, Field(ge=0, le=1e9)]], Field(min_length=1)]
-    """Share of the training tokens by domain; a domain that is not named is left out."""
+    """Share of the training tokens by domain. One that is not named is left out; one of weight 0 is only held out."""
     tokens: Annotated[int, Field(gt=0, lt=2**53)] | None = None
     """Training tokens wanted. Default: as many as no domain has to be read more than max_epochs times for."""
     max_epochs: Annotated[float, Field(gt=0, le=1000)] = 1.0

@@ -118,8 +118,8 @@ class _EncodedOutput:
 
     def __init__(self, folder: Path, name: str, dtype: str, masked: bool, stack: ExitStack):
         self._stem, self._dtype = folder / name, little(dtype)
-        self._ids = stack.enter_context(Path(f"{self._stem}.ids.bin").open("wb"))
-        self._trained = stack.enter_context(Path(f"{self._stem}.trained.bin").open("wb")) if masked else None
+        self._ids = stack.enter_context(open(f"{self._stem}.ids.bin", "wb"))  # noqa: SIM115
+        self._trained = stack.enter_context(open(f"{self._stem}.trained.bin", "wb")) if masked else None  # noqa: SIM115
         self._lengths: list[int] = []
         self._items: list[int] = []
 

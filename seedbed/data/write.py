@@ -158,8 +158,9 @@ def _copy_tokens(folder: Path, planned: Planned, sources: list["_Piece"], storag
         names = ["tokens.bin", "trained.bin"][: 1 + masked]
         files = [stack.enter_context(open(folder / name, "wb")) for name in names]
         for block in _blocks(planned, sources):
-            for out, values in zip(files, block, strict=False):
-                out.write(values.data)
+            files[0].write(block.ids.data)
+            if block.trained is not None:
+                files[1].write(block.trained.data)
 
 
 def _copy_documents(
