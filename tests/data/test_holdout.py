@@ -73,6 +73,8 @@ def test_copies_of_what_the_source_decided_fill_no_side():
     texts, fixed = [first, first, second, third], [0, -1, -1, -1]
     assert sides(texts, 1e-9, fixed)[1].tolist() == [False, False, True, False]
     assert sides([first, first], 1e-9, [0, -1])[1].tolist() == [False, False]
+    assert sides([first, first], 0.999, [0, -1])[1].tolist() == [False, False]
+    assert sides([third, third], 0.0, [1, -1])[1].tolist() == [True, True]
     texts, fixed = [third, third, second, first], [1, -1, -1, -1]
     assert sides(texts, 0.999, fixed)[1].tolist() == [True, True, False, True]
 
