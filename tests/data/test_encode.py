@@ -156,6 +156,11 @@ def test_pieces_and_conversations_mix(chat_tok):
     assert trained.tolist() == alone.trained.tolist() + [False] * (len(alone.ids) - 1)
 
 
+def test_only_the_last_part_gets_an_end(chat_tok):
+    ids, _ = one(chat_tok, Conversation(TWO_TURNS, ["assistant"]), Piece("end", True), template=ALPACA)
+    assert np.flatnonzero(ids == chat_tok.eos_id).tolist() == [len(ids) - 1]
+
+
 def test_nothing_trained_is_a_mask_of_false(chat_tok):
     for roles in (["model"], []):
         for template in TEMPLATES.values():

@@ -1,13 +1,11 @@
-import random
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.data.filters import make_filter, repeated_share
+from seedbed.data.filters import make_filter
 from seedbed.data.spec import spec_from
 from seedbed.errors import InputError
 from seedbed.files.jsonl import read_jsonl
@@ -27,28 +25,6 @@ def filters(**fields):
 def test_no_filter_rejects_nothing():
     check = filters()
     assert [check(text) for text in ("", "a" * 1000, "\n")] == [None] * 3
-
-
-def share_by_hand(items: list[int], n: int) -> float:
-    seen, covered = set(), set()
-    for start in range(len(items) - n + 1):
-        gram = tuple(items[start : start + n])
-        if gram in seen:
-            covered.update(range(start, start + n))
-        seen.add(gram)
-    return len(covered) / len(items) if items else 0.0
-
-
-@given(st.lists(st.integers(0, 3), max_size=80), st.integers(1, 20))
-def test_share_is_that_of_the_definition(items, n):
-    assert repeated_share(np.array(items, dtype=np.uint32), n) == pytest.approx(share_by_hand(items, n), abs=1e-12)
-
-
-def test_share_of_a_long_text_is_that_of_the_definition():
-    draw = random.Random(1)
-    items = [draw.randrange(40) for _ in range(20_000)]
-    assert 0.1 < share_by_hand(items, 3) < 0.9
-    assert repeated_share(np.array(items, dtype=np.uint32), 3) == pytest.approx(share_by_hand(items, 3))
 
 
 def test_characters_repeat():

@@ -14,13 +14,22 @@ from tokenizers import Tokenizer as Backend
 
 from seedbed.data.foreign import import_tokenizer
 from seedbed.data.tokenizer import load_tokenizer
+from seedbed.data.tokenizer_json import Spelling
 from seedbed.errors import InputError
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 LLAMA = ["<unk>", "<s>", "</s>"]
 T5 = ["<pad>", "</s>", "<unk>"]
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-LOSSLESS = ["gpt2", "gpt2 with a prefix space", "qwen without a normalizer", "llama2", "mistral", "byte unigram"]
+LOSSLESS = [
+    "gpt2",
+    "gpt2 with a prefix space",
+    "qwen without a normalizer",
+    "llama2",
+    "mistral",
+    "strips a space",
+    "byte unigram",
+]
 LOSSY = ["qwen", "t5", "bert"]
 WITH_SPACE_BEFORE = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
 SPACE_TAKEN_OFF = decoders.Sequence(
@@ -116,6 +125,10 @@ KINDS = {
     ),
     "mistral": (
         lambda: sentencepiece_bpe(pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False)),
+        {"bos_token": "<s>", "eos_token": "</s>"},
+    ),
+    "strips a space": (  # that it did not add
+        lambda: sentencepiece_bpe(normalizer=normalizers.Replace(" ", "\u2581"), pre_tokenizer=None),
         {"bos_token": "<s>", "eos_token": "</s>"},
     ),
     "byte unigram": (byte_unigram, {"eos_token": "</s>"}),
@@ -228,6 +241,15 @@ def test_bytes_of_tokens_by_kind(loaded):
     assert n_bytes("bert", "##s") == 1
     assert n_bytes("bert", "hello") == 5
     assert n_bytes("bert", "月") == 3
+
+
+def test_bytes_that_affixes_of_words_do_not_stand_for():
+    plain = Spelling(byte_level=False, metaspace=False, byte_fallback=False, prefix="", suffix="")
+    assert plain.n_bytes("<0x0A>") == 6
+    assert plain.n_bytes("\u2581") == 3
+    assert plain._replace(suffix="</w>").n_bytes("é</w>") == 2
+    assert plain._replace(suffix="</w>", byte_level=True).n_bytes("Ã©</w>") == 2
+    assert plain._replace(byte_fallback=True).n_bytes("<0x0A>") == 1
 
 
 def test_ids_without_a_token_are_known(folders, tmp_path):

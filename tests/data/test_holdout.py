@@ -67,6 +67,17 @@ def test_copies_follow_the_source(texts, fraction, data):
         assert held.any() and not held.all()
 
 
+def test_copies_of_what_the_source_decided_fill_no_side():
+    first, second, third = sorted("abc", key=place)
+    texts, fixed = [first, first, second, third], [0, -1, -1, -1]
+    assert sides(texts, 1e-9, fixed)[1].tolist() == [False, False, True, False]
+    assert sides([first, first], 1e-9, [0, -1])[1].tolist() == [False, False]
+    assert sides([first, first], 0.999, [0, -1])[1].tolist() == [False, False]
+    assert sides([third, third], 0.0, [1, -1])[1].tolist() == [True, True]
+    texts, fixed = [third, third, second, first], [1, -1, -1, -1]
+    assert sides(texts, 0.999, fixed)[1].tolist() == [True, True, False, True]
+
+
 @given(WORDS, WORDS, FRACTIONS)
 def test_the_rest_of_the_corpus_makes_no_difference(texts, more, fraction):
     both = ["trains", "is held out"]  # neither side has to be filled
@@ -87,9 +98,9 @@ def test_the_dtype_of_hashes_makes_no_difference():
     assert sum(expected) > 10
     for dtype in ("V16", "<u8", ">u8"):
         assert held_out(np.frombuffer(given_as.tobytes(), dtype).reshape(100, -1), 0.3, fixed).tolist() == expected
-    wide = np.zeros((100, 20), np.uint8)
-    wide[:, 2:18] = given_as
-    assert held_out(wide[:, 2:18], 0.3, fixed).tolist() == expected
+    rows = np.zeros(100, [("hash", "V16"), ("size", "<i4")])  # a column of a table, not in one piece
+    rows["hash"] = given_as.view("V16")[:, 0]
+    assert held_out(rows["hash"], 0.3, fixed).tolist() == expected
     assert held_out(given_as[:0], 0.3, fixed[:0]).shape == (0,)
 
 
