@@ -50,6 +50,7 @@ def test_words_repeat_and_a_han_character_is_a_word():
         ("Plain English, 2 + 2 = 4.", ["latin"], True),
         ("Café naïve Straße", ["latin"], True),
         ("Это русский текст.", ["latin", "han"], False),
+        ("Русский text", ["latin"], False),
         ("中文 and English", ["latin", "han"], True),
         ("中文 and English", ["han"], False),
         ("天地玄黄，宇宙洪荒。", ["han"], True),
@@ -65,14 +66,14 @@ def test_scripts(text, scripts, kept):
     ("field", "limit", "rejected", "kept", "reason"),
     [
         ("max_symbol_share", 0.3, "a!!b??", "good, text.", "too many symbols"),
-        ("max_digit_share", 0.3, "tel 555 1234", "in 1999 they left for the sea", "too many digits"),
+        ("max_digit_share", 0.3, "1 2 a b c", "in 1999 they left for the sea", "too many digits"),
         ("min_mean_word", 3, "a b c d", "many words here", "words too short"),
         ("max_mean_word", 10, "aGVsbG8gd29ybGQhIQ", "many words here", "words too long"),
         (
             "min_ended_share",
             0.5,
             "Home\nAbout\n\nContact us.",
-            'It ends.\n"So?"\n他说：“好。”\nmore',
+            '\n  \n\n\nIt ends.\n"So?"\n他说：“好。”\nmore',
             "lines end no sentence",
         ),
     ],
@@ -134,6 +135,12 @@ def test_a_wrong_filter_of_datatrove_is_refused_before_any_text(name, arguments,
         filters(datatrove={name: arguments})
     assert str(error.value).startswith(f"filters.datatrove.{name}")
     assert message in str(error.value)
+
+
+def test_an_unknown_filter_is_answered_with_those_there_are():
+    with pytest.raises(InputError, match="C4QualityFilter") as error:
+        filters(datatrove={"Nonsense": {}})
+    assert "SamplerFilter" not in str(error.value)
 
 
 def test_a_library_that_datatrove_lacks_is_named(monkeypatch):
