@@ -6,6 +6,7 @@ The model of recipes/cpu.yaml on a part of the standard library. Rounds of plain
 interleaved, so that a slow moment of the machine hits all of them.
 """
 
+import json
 import statistics
 import tempfile
 import time
@@ -14,8 +15,10 @@ from pathlib import Path
 from seedbed.api import heldout_evaluation
 from seedbed.config import Config
 from seedbed.data.bpe import train_tokenizer
-from seedbed.data.stdlib import stdlib_documents
-from seedbed.data.store import Store, prepare
+from seedbed.data.prepare import prepare
+from seedbed.data.spec import spec_from
+from seedbed.data.stdlib import stdlib_records
+from seedbed.data.store import Store
 from seedbed.train.loop import Job, save, train_step
 from seedbed.train.metrics import Metrics
 from seedbed.train.setup import resolve, start
@@ -25,9 +28,14 @@ ROUNDS, STEPS = 5, 4
 
 
 def make_store(folder: Path) -> Path:
-    documents = list(stdlib_documents(max_bytes=1_000_000))
-    tokenizer = train_tokenizer((document.text for document in documents), 4096, folder / "tokenizer")
-    prepare(documents, tokenizer, folder / "store", seq_len=256)
+    records = list(stdlib_records(max_bytes=1_000_000))
+    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    train_tokenizer((record["text"] for record in records), 4096, folder / "tokenizer")
+    tree = {
+        "sources": [{"path": str(folder / "texts.jsonl"), "split_field": "split"}],
+        "tokenizer": str(folder / "tokenizer"),
+    }
+    prepare(spec_from(tree, "benchmark"), folder / "store", workers=1)
     return folder / "store"
 
 
