@@ -72,7 +72,8 @@ def main() -> None:
         for _ in range(rounds):
             trained.append(rate(lambda: train_step(job, job.model), STEPS, batch * SEQ_LEN))
             for kind, opened in made.items():
-                loader = Loader(opened.split("train"), batch, 0, prefetch=0)
+                # opened anew: nothing that an earlier round encoded is remembered
+                loader = Loader(Store(opened.path).split("train"), batch, 0, prefetch=0)
                 fed[kind].append(rate(loader.next_batch, BATCHES, batch * SEQ_LEN) / trained[-1])
         print(f"training {statistics.median(trained):,.0f} tokens/s; batches of {batch} x {SEQ_LEN}")
         for kind, ratios in fed.items():
