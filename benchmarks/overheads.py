@@ -29,10 +29,11 @@ ROUNDS, STEPS = 5, 4
 
 def make_store(folder: Path) -> Path:
     records = list(stdlib_records(max_bytes=1_000_000))
-    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    texts = folder / "texts.jsonl"
+    texts.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
     train_tokenizer((record["text"] for record in records), 4096, folder / "tokenizer")
     tree = {
-        "sources": [{"path": str(folder / "texts.jsonl"), "split_field": "split"}],
+        "sources": [{"path": str(texts), "split_field": "split"}],
         "tokenizer": str(folder / "tokenizer"),
     }
     prepare(spec_from(tree, "benchmark"), folder / "store", workers=1)
