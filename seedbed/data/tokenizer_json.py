@@ -97,7 +97,6 @@ def _adding_no_space(part: dict[str, Any] | None) -> dict[str, Any] | None:
     if part["type"] == "ByteLevel":
         part["add_prefix_space"] = False
     elif part["type"] == "Metaspace":
-        part.pop("add_prefix_space", None)  # the older name of the same setting
         part["prepend_scheme"] = "never"
     for key in _SEQUENCES:
         if key in part:
