@@ -12,6 +12,7 @@ from sample_texts import TEXTS
 from seedbed.data.bpe import train_tokenizer
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
+from seedbed.files.jsonl import read_jsonl
 
 TRICKY = (
     "hello !  it's\t\r\n\0 \U0001f600\U0001f468\u200d\U0001f469 e\u0301 \ufeff\ufffd "
@@ -171,9 +172,7 @@ def test_truncation_and_padding_of_a_foreign_file_are_switched_off(tokenizer, tm
 
 @pytest.mark.realdata
 def test_real_text_of_ten_domains_round_trips(small_corpus, tmp_path):
-    from seedbed.data.sources import read_documents
-
-    texts = [document.text for document in read_documents(small_corpus)][::6]
+    texts = [record["text"] for file in small_corpus for _, record in read_jsonl(file)][::6]
     tokenizer = train_tokenizer(texts, 2000, tmp_path / "t")
     lengths = tokenizer.token_bytes()
     for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
