@@ -80,6 +80,13 @@ def test_snippets(where, text, workplace):
     subprocess.run([sys.executable, "-c", text], cwd=workplace, check=True)
 
 
+@pytest.mark.parametrize("text", [pytest.param(t, id=w) for w, t in blocks("yaml") if t.startswith("sources:")])
+def test_specifications(text, workplace):
+    (workplace / "spec.yaml").write_text(text)
+    train = "seedbed tokenizer train my/*.jsonl --vocab-size 300 -o runs/tokenizer"
+    run([train, "seedbed data prepare --spec spec.yaml -o runs/store", "seedbed data inspect runs/store"], workplace)
+
+
 def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {t for d in DOCUMENTS for t in re.findall(r"\bmake ([a-z-]+)\b", d.read_text(encoding="utf-8"))}
