@@ -99,10 +99,11 @@ def test_two_then_four_then_one_rank_in_the_second_epoch():
     assert [sorted(samples[:10]), sorted(samples[10:20])] == [list(range(10))] * 2
 
 
+@pytest.mark.parametrize("world_size", [1, 2])
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
-def test_so_many_batches_are_made_ahead_and_none_is_counted(prefetch):
+def test_so_many_batches_are_made_ahead_and_none_is_counted(prefetch, world_size):
     split = Bins(50)
-    loader = Loader(split, 4, seed=1, prefetch=prefetch)
+    loader = Loader(split, 4, seed=1, world_size=world_size, prefetch=prefetch)
     for handed_out in range(1, 4):
         loader.next_batch()
         assert loader.position == loader.state()["position"] == 4 * handed_out
@@ -163,7 +164,8 @@ def test_the_thread_ends_with_the_loader():
     del loader
     gc.collect()
     wait_until(lambda: set(threading.enumerate()) <= before)
-    Loader(Bins(50), 4, seed=9, prefetch=0).next_batch()
+    loader = Loader(Bins(50), 4, seed=9, prefetch=0)
+    loader.next_batch()
     assert set(threading.enumerate()) <= before
 
 
@@ -196,8 +198,10 @@ def test_a_process_ends_while_batches_are_made():
 def test_a_position_without_an_order_goes_on_in_the_first_one():
     """States that were saved before orders had numbers: their runs keep their order to the end."""
     old = np.concatenate([sorted_draws(np.arange(20), 20, 9, epoch) for epoch in range(3)]).tolist()
-    loader = Loader(Bins(20), 4, seed=9)
-    loader.next_batch()  # others are ahead now, in the order of a new run
+    split = Bins(20)
+    loader = Loader(split, 4, seed=9)
+    loader.next_batch()
+    wait_until(lambda: split.made == 3)  # two are ahead now, in the order of a new run
     state = loader.state()
     assert state.pop("order") == 2
     loader.restore(state)

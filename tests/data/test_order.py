@@ -27,6 +27,7 @@ def test_no_release_moves_an_order():
     assert dict(ORDERS) == {1: sorted_draws, 2: shuffled}
     assert NEWEST == 2
     assert whole(10).tolist() == [4, 9, 8, 0, 1, 7, 3, 5, 6, 2]
+    assert whole(9).tolist() == [2, 3, 6, 5, 7, 0, 8, 1, 4]
     assert whole(10, epoch=1).tolist() == [1, 6, 5, 9, 0, 4, 7, 2, 8, 3]
     assert whole(10, seed=5).tolist() == [4, 6, 1, 0, 3, 8, 5, 7, 9, 2]
     far = shuffled(np.array([0, 1, 10**12]), 10**12 + 1, 2**63 - 1, 2**40)
