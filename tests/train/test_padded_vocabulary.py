@@ -1,30 +1,26 @@
 """A vocabulary padded to a multiple: the model takes the padded size, and never writes an id of no token."""
 
-import json
-import shutil
 import warnings
 
 import pytest
-from tiny import config
+from stores import Text, make_store
+from tiny import config, sentences
 
 from seedbed import api
 from seedbed.api import Trained
+from seedbed.data.bpe import train_tokenizer
 from seedbed.data.store import Store
-from seedbed.files.atomic import COMMIT, sha256
 from seedbed.train.setup import initial_model, resolve
 
 
-@pytest.fixture
-def padded_store(tiny_store, tmp_path):
-    """The tiny store as if its tokenizer, of 300 tokens, had been trained with --pad-to 64."""
-    folder = shutil.copytree(tiny_store, tmp_path / "store")
-    name = "tokenizer/tokenizer_config.json"
-    file = folder / name
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"padded_vocab_size": 320}))
-    listing = json.loads((folder / COMMIT).read_text())
-    listing["files"][name] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
-    (folder / COMMIT).write_text(json.dumps(listing))
-    return folder
+@pytest.fixture(scope="module")
+def padded_store(tmp_path_factory):
+    """A store whose tokenizer has 300 tokens and was trained with --pad-to 64."""
+    folder = tmp_path_factory.mktemp("padded")
+    texts = sentences(60, seed=0)
+    tokenizer = train_tokenizer(texts, 300, folder / "tokenizer", pad_to=64)
+    make_store([Text(str(i), text) for i, text in enumerate(texts)], tokenizer, folder / "store", seq_len=32)
+    return folder / "store"
 
 
 @pytest.mark.parametrize(
