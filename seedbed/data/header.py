@@ -49,7 +49,7 @@ class Stream(_Strict):
 
 
 class Group(_Strict):
-    """Documents of one domain and language, in the training split."""
+    """Documents of one domain and language, in the training split; tokens with those that were cut off."""
 
     domain: str
     lang: str
@@ -95,10 +95,26 @@ class Header(_Strict):
             raise ValueError(f"padded_vocab_size is below vocab_size, {self.vocab_size}")
         if self.vocab_size - 1 > np.iinfo(self.dtype).max:
             raise ValueError(f"{self.dtype} cannot hold a vocabulary of {self.vocab_size}")
+        train, heldout = (self._outputs(split) for split in ("train", "heldout"))
+        if (
+            not train
+            or train != heldout
+            or ("" in train and len(train) > 1)
+            or set(self.records) != {"train", "heldout"}
+        ):
+            raise ValueError("streams and records must be those of train and heldout, of the same outputs")
         for name, stream in self.streams.items():
+            if [shard.name for shard in stream.shards] != [f"{number:05d}" for number in range(len(stream.shards))]:
+                raise ValueError(f"shards of {name!r} are not numbered from 0")
             for count in ("bins", "segments", "tokens"):
                 if sum(getattr(shard, count) for shard in stream.shards) != getattr(stream, count):
                     raise ValueError(f"{count} and shards of {name!r} disagree")
             if stream.bins * self.seq_len - stream.tokens != stream.padding or stream.padding < 0:
                 raise ValueError(f"bins, tokens and padding of {name!r} disagree")
+            if stream.predicted > stream.tokens:
+                raise ValueError(f"predicted and tokens of {name!r} disagree")
         return self
+
+    def _outputs(self, split: str) -> set[str]:
+        """Names of the outputs that the split has; an empty one where a record is one sequence."""
+        return {name.partition("/")[2] for name in self.streams if name.partition("/")[0] == split}

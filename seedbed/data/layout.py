@@ -14,16 +14,21 @@ import numpy as np
 
 from seedbed.errors import InputError
 
+AGAIN = "make the store again with `seedbed data prepare`"
 BIN = np.dtype([("token", "<i8"), ("segment", "<i8")])
 SEGMENT = np.dtype(
     [
         ("offset", "<u4"),  # its first token, counted in the bin
         ("position", "<u4"),  # that token's place in the document
-        ("next", "<i4"),  # the document's next token, which the segment's last one predicts; -1: it predicts nothing
+        ("next", "<i4"),  # the document's next token, which the segment's last one predicts, or a value below 0
         ("cut", "<u4"),  # tokens of the document that were cut off behind it
         ("group", "<u2"),  # index into the header's groups
     ]
 )
+ENDS, MASKED = -1, -2
+"""`next` of a segment that predicts nothing: the document ends or is cut off there; it goes on with a masked token."""
+GROUPS = np.iinfo(SEGMENT["group"]).max + 1
+"""Largest number of groups."""
 PLACE = np.dtype("<i8")
 TRAINED = np.dtype(np.bool_)
 
@@ -37,7 +42,7 @@ def read_array(file: Path, dtype: np.dtype) -> np.ndarray:
     """The records of a file, memory-mapped: [n]. Raises InputError where its size is no multiple of a record."""
     size = file.stat().st_size
     if size % dtype.itemsize:
-        raise InputError(f"{file}: damaged: {size} bytes are no whole records; prepare the store again")
+        raise InputError(f"{file}: damaged: {size} bytes are no whole records; {AGAIN}")
     if not size:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     return np.asarray(np.memmap(file, dtype=dtype, mode="r"))  # a plain view: slicing a memmap object is slow

@@ -12,6 +12,7 @@ import numpy as np
 from seedbed.data.copies import PieceOfText, find_copies
 from seedbed.data.header import FORMAT_VERSION
 from seedbed.data.inputs import InputFile
+from seedbed.data.layout import GROUPS
 from seedbed.data.minhash import SIGNATURE_VERSION
 from seedbed.data.plan import EncodedPiece, plan_store
 from seedbed.data.spec import Spec
@@ -118,6 +119,11 @@ def clean(line: Pipeline) -> Cleaned:
     ]
     facts = run_stage("reading and cleaning", units, line.engine)
     groups = sorted({(domain, lang) for fact in facts for domain, lang in fact["groups"]})
+    if len(groups) > GROUPS:
+        raise InputError(
+            f"documents have {len(groups):,} different pairs of domain and language, {GROUPS:,} at most; set domain, "
+            "domain_field or lang_field of the sources to what has fewer values"
+        )
     result = Cleaned(units, [], [], groups, [], _total(facts, "skipped"), _total(facts, "repaired"))
     for unit, file, fact in zip(units, line.files, facts, strict=True):
         hashes = {name: digest for name, (_, digest) in listed(unit.folder).items()}

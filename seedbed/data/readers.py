@@ -11,7 +11,8 @@ import torch
 
 from seedbed.data.document import Encoded, parse_sequence
 from seedbed.data.encode import Encoder
-from seedbed.data.layout import PLACE, TRAINED, little, read_array
+from seedbed.data.layout import AGAIN, PLACE, TRAINED, little, read_array
+from seedbed.errors import InputError
 
 KEPT_DOCUMENTS = 256  # encoded documents that a lazy reader remembers: neighbouring bins share some
 
@@ -52,11 +53,15 @@ class LazyTokens:
             span = slice(max(start - begin, 0), stop - begin)
             trained = np.ones(len(whole.ids), bool) if whole.trained is None else whole.trained
             found.append((whole.ids[span], trained[span]))
-        return Encoded(np.concatenate([ids for ids, _ in found]), np.concatenate([trained for _, trained in found]))
+        return Encoded(*map(np.concatenate, zip(*found, strict=True)))
 
     def _encode(self, line: int) -> Encoded:
-        raw = self._bytes[self._lines[line] : self._lines[line + 1]].tobytes()
-        return self._encoder.encode([parse_sequence(json.loads(raw))], [f"{self._folder}: document {line + 1}"])[0]
+        where = f"{self._folder}: document {line + 1}"
+        try:
+            sequence = parse_sequence(json.loads(self._bytes[self._lines[line] : self._lines[line + 1]].tobytes()))
+        except (ValueError, TypeError, LookupError):
+            raise InputError(f"{where}: damaged; {AGAIN}") from None
+        return self._encoder.encode([sequence], [where])[0]
 
 
 def mapped(folder: Path, dtype: str) -> ArrayTokens:
@@ -69,15 +74,18 @@ def mapped(folder: Path, dtype: str) -> ArrayTokens:
 
 def shared(folder: Path) -> ArrayTokens:
     """An HDF5 file read once into shared memory, which worker processes get without a copy (S1, storage)."""
-    with h5py.File(folder / "tokens.h5", "r") as file:
-        ids, trained = file["tokens"], file.get("trained")
-        assert isinstance(ids, h5py.Dataset)
-        return ArrayTokens(
-            _into_shared_memory(ids), _into_shared_memory(trained) if isinstance(trained, h5py.Dataset) else None
-        )
+    try:
+        with h5py.File(folder / "tokens.h5", "r") as file:
+            return ArrayTokens(
+                _into_shared_memory(file, "tokens"), _into_shared_memory(file, "trained") if "trained" in file else None
+            )
+    except (OSError, RuntimeError, LookupError, ValueError) as error:  # whatever the library stumbles over
+        raise InputError(f"{folder / 'tokens.h5'}: damaged ({error}); {AGAIN}") from None
 
 
-def _into_shared_memory(dataset: h5py.Dataset) -> np.ndarray:
+def _into_shared_memory(file: h5py.File, name: str) -> np.ndarray:
+    dataset = file[name]
+    assert isinstance(dataset, h5py.Dataset)
     raw = torch.empty(dataset.size * dataset.dtype.itemsize, dtype=torch.uint8).share_memory_()
     array = raw.numpy().view(dataset.dtype)
     dataset.read_direct(array)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from seedbed.data.document import Encoded
-from seedbed.data.layout import BIN, SEGMENT, read_array
+from seedbed.data.layout import AGAIN, BIN, SEGMENT, read_array
 from seedbed.data.readers import Tokens
 from seedbed.errors import InputError
 
@@ -34,6 +34,10 @@ class Shard:
         self.segments = read_array(folder / "segments.bin", SEGMENT)
         self.tokens = tokens
 
+    def counts(self) -> tuple[int, int, int]:
+        """Bins, segments and tokens, by the index."""
+        return len(self.bins) - 1, len(self.segments), int(self.bins["token"][-1])
+
 
 class Split:
     """Bins of up to ``seq_len`` tokens, as they were packed.
@@ -57,9 +61,9 @@ class Split:
         self.name = name
         self.seq_len = seq_len
         self.fingerprint = fingerprint
-        """Hash of the stream's content."""
+        """Hash of all that decides what is in a batch: tokens, masks, bins, positions."""
         self.token_fingerprint = token_fingerprint
-        """Hash of its tokens alone: the fingerprint in the positions of runs on stores of format 1."""
+        """The fingerprint that format 1 gave the same batches, as the positions of its runs hold it."""
         self._pad_id = pad_id
         self._vocab_size = vocab_size
         self._position_ids = position_ids
@@ -87,9 +91,19 @@ class Split:
         return shard.segments[begin["segment"] : end["segment"]], int(end["token"] - begin["token"])
 
     def tokens(self, index: int) -> Encoded:
-        """The tokens of a bin without padding, and which of them are trained."""
+        """The tokens of a bin without padding, and which of them are trained.
+
+        Raises InputError, naming the shard, where they are damaged: too few, too many, or outside the vocabulary.
+        """
         shard, begin, end = self._bin(index)
-        return shard.tokens.read(int(begin["token"]), int(end["token"]))
+        found = shard.tokens.read(int(begin["token"]), int(end["token"]))
+        if len(found.ids) != end["token"] - begin["token"]:
+            problem = f"{len(found.ids)} tokens in a bin of {end['token'] - begin['token']}"
+        elif (largest := int(found.ids.max())) >= self._vocab_size:
+            problem = f"holds {largest}, where every id is below {self._vocab_size}"
+        else:
+            return found
+        raise InputError(f"{shard.folder}: damaged: {problem}; {AGAIN}")
 
     def _bin(self, index: int) -> tuple[Shard, np.void, np.void]:
         """The shard of a bin, the bin's record and the one behind it."""
@@ -107,12 +121,6 @@ class Split:
         shard, begin, end = self._bin(index)
         tokens, trained = self.tokens(index)
         segments, real = shard.segments[begin["segment"] : end["segment"]], len(tokens)
-        largest = max(int(tokens.max()), int(segments["next"].max()))
-        if largest >= self._vocab_size:
-            raise InputError(
-                f"{shard.folder}: damaged: holds {largest}, where every id is below {self._vocab_size}; make the store "
-                "again with `seedbed data prepare`"
-            )
         starts = segments["offset"].astype(np.int64)
         lengths = np.diff(starts, append=real)
         ids[:real] = tokens

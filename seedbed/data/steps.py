@@ -33,7 +33,7 @@ TABLE = np.dtype(
         ("offset", "<i8"),  # of the document's line in the piece
         ("hash", "<u8", (2,)),  # of its text
         ("bytes", "<i8"),  # UTF-8 length of its text
-        ("group", "<u2"),  # index into the file's groups
+        ("group", "<u4"),  # index into the file's groups
         ("split", "i1"),  # 0 train, 1 heldout, -1: the text decides
     ]
 )

@@ -21,16 +21,16 @@ from pydantic import ValidationError
 from seedbed.data.document import Encoded, SplitName
 from seedbed.data.encode import Encoder
 from seedbed.data.header import FORMAT_VERSION, Header
-from seedbed.data.layout import PLACE, read_array
+from seedbed.data.layout import AGAIN, PLACE, read_array
 from seedbed.data.readers import LazyTokens, Tokens, mapped, shared
 from seedbed.data.split import Shard, Split
+from seedbed.data.stages import FACTS, key_of
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
-from seedbed.files.atomic import folder_damage, listed
+from seedbed.files.atomic import COMMIT, folder_damage, listed
 
 SPLITS: tuple[SplitName, ...] = ("train", "heldout")
 _PAYLOAD = ("tokens.bin", "trained.bin", "tokens.h5", "documents.jsonl", "duplicates.jsonl", "rejects.jsonl")
-_AGAIN = "make the store again with `seedbed data prepare`"
 
 
 class Store:
@@ -54,9 +54,10 @@ class Store:
             raise InputError(f"{self.path}: {problem}")
         self.header: dict[str, Any] = _read_header(file)
         if damage := folder_damage(self.path, hashed=lambda name: not name.endswith(_PAYLOAD)):
-            raise InputError(f"{self.path}: damaged: {damage}; {_AGAIN}")
+            raise InputError(f"{self.path}: damaged: {damage}; {AGAIN}")
+        self._hashes = {name: digest for name, (_, digest) in listed(self.path).items()}
         self._opener = self._reader()
-        self._streams = {name: self._open(name) for name in self.header["streams"]}
+        self.streams = {name: self._open(name) for name in self.header["streams"]}
 
     def _reader(self) -> Callable[[Path], Tokens]:
         """How the tokens of a shard are opened."""
@@ -70,26 +71,36 @@ class Store:
 
     def _open(self, name: str) -> Split:
         header = self.header
-        listing = header["streams"][name]["shards"]
-        folders = [self.path / name / shard["name"] for shard in listing]
-        tokens = [digest for folder in folders for file, (_, digest) in listed(folder).items() if file == "tokens.bin"]
+        shards: list[Shard] = []
+        files: list[dict[str, str]] = []  # of each shard: name -> SHA-256
+        for listing in header["streams"][name]["shards"]:
+            folder = self.path / name / listing["name"]
+            if self._hashes.get(f"{name}/{listing['name']}/{COMMIT}") != listing["sha256"]:
+                raise InputError(f"{folder}: not the shard that header.json lists; {AGAIN}")
+            shards.append(Shard(folder, self._opener(folder)))
+            if shards[-1].counts() != (listing["bins"], listing["segments"], listing["tokens"]):
+                raise InputError(f"{folder}: header.json counts other bins, segments or tokens; {AGAIN}")
+            files.append({file: digest for file, (_, digest) in listed(folder).items() if file != FACTS})
+        # what decides a batch; where a template is, storage jsonl encodes by it
+        decides = [header[key] for key in ("seq_len", "eos_id", "position_ids", "tokenizer_hash")]
+        template = self._hashes.get("chat_template.jinja")
         return Split(
             name,
             header["seq_len"],
             header["eos_id"],
             header["vocab_size"],
             header["position_ids"],
-            _hash([shard["sha256"] for shard in listing]),
-            _hash(tokens),
-            [Shard(folder, self._opener(folder)) for folder in folders],
+            key_of("stream", *decides, template, files),
+            _format_1_fingerprint(header, files),
+            shards,
         )
 
     def split(self, name: SplitName) -> Split:
         """The split "train" or "heldout". Raises InputError for a store of several outputs, which has records."""
-        if name not in self._streams:
-            outputs = ", ".join(stream.partition("/")[2] for stream in self._streams if stream.startswith("train/"))
+        if name not in self.streams:
+            outputs = ", ".join(stream.partition("/")[2] for stream in self.streams if stream.startswith("train/"))
             raise InputError(f"{self.path}: its records have several outputs ({outputs}); training reads only one")
-        return self._streams[name]
+        return self.streams[name]
 
     def record(self, split: SplitName, index: int) -> dict[str, list[Encoded] | list[float]]:
         """Record ``index`` of a store of several outputs: for each its sequences, or its numbers.
@@ -99,16 +110,17 @@ class Store:
         if not 0 <= index < self.header["records"][split]:
             raise IndexError(f"record {index} of {self.header['records'][split]}")
         found: dict[str, list[Encoded] | list[float]] = {}
-        for stream, opened in self._streams.items():
+        for stream, opened in self.streams.items():
             side, _, output = stream.partition("/")
             if side == split:
-                found[output] = [opened.tokens(item) for item in self._items(split, output, index)]
+                found[output] = [opened.tokens(item) for item in self.items(split, output, index)]
         for name in self.header["numbers"]:
             values = read_array(self.path / split / "records" / f"{name}.values.bin", np.dtype("<f8"))
-            found[name] = [float(values[item]) for item in self._items(split, name, index)]
+            found[name] = [float(values[item]) for item in self.items(split, name, index)]
         return found
 
-    def _items(self, split: str, name: str, index: int) -> range:
+    def items(self, split: SplitName, name: str, index: int) -> range:
+        """Which bins of the stream `SPLIT/NAME`, or which of the numbers, are those of record ``index``."""
         items = read_array(self.path / split / "records" / f"{name}.items.bin", PLACE)
         return range(int(items[index]), int(items[index + 1]))
 
@@ -127,8 +139,13 @@ class Store:
             )
 
 
-def _hash(digests: list[str]) -> str:
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
+def _format_1_fingerprint(header: dict[str, Any], files: list[dict[str, str]]) -> str:
+    """What format 1 made of a stream's tokens, which it packed and trained in one way; empty for any other way."""
+    if (header["packing"], header["position_ids"]) != ("simple", "doc_reset"):
+        return ""
+    if not all("tokens.bin" in shard and "trained.bin" not in shard for shard in files):
+        return ""
+    return hashlib.sha256("".join(shard["tokens.bin"] for shard in files).encode()).hexdigest()
 
 
 def _read_header(file: Path) -> dict[str, Any]:
@@ -137,15 +154,15 @@ def _read_header(file: Path) -> dict[str, Any]:
         header = json.loads(file.read_text(encoding="utf-8"))
         version = header["format_version"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{file}: damaged; {_AGAIN}") from None
+        raise InputError(f"{file}: damaged; {AGAIN}") from None
     if version != FORMAT_VERSION:
-        raise InputError(f"{file}: store format {version}, this release reads {FORMAT_VERSION}; {_AGAIN}")
+        raise InputError(f"{file}: store format {version}, this release reads {FORMAT_VERSION}; {AGAIN}")
     try:
         Header.model_validate(header)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise InputError(
-            f"{file}: {place}{': ' if place else ''}{first['msg'].removeprefix('Value error, ')}; {_AGAIN}"
+            f"{file}: {place}{': ' if place else ''}{first['msg'].removeprefix('Value error, ')}; {AGAIN}"
         ) from None
     return header
