@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import socket
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,9 +57,9 @@ def _make_parent(path: Path) -> None:
         sync(path.parent.parent)
 
 
-def _aside(path: Path) -> Path:
-    """Where this process builds what will stand at ``path``."""
-    return path.with_name(f"{_ASIDE}{os.getpid()}-{path.name}")
+def _aside(path: Path, old: str = "") -> Path:
+    """Where this process builds what will stand at ``path``. The machine is in the name: others may share the disk."""
+    return path.with_name(f"{_ASIDE}{socket.gethostname()}-{os.getpid()}-{old}{path.name}")
 
 
 def _alive(pid: int) -> bool:
@@ -74,9 +75,11 @@ def _alive(pid: int) -> bool:
 def _clear_leftovers(path: Path) -> None:
     """Remove what writers of ``path`` that died left beside it; bring back a folder that one had moved away.
 
-    The name holds the writer's process id: a living other process is left alone.
+    The name holds the writer's machine and process id: a living other process is left alone, and so are those of other
+    machines, of which nothing is known here.
     """
-    pattern = re.compile(re.escape(_ASIDE) + r"([0-9]+)-(old-)?" + re.escape(path.name))
+    here = re.escape(f"{_ASIDE}{socket.gethostname()}-")
+    pattern = re.compile(here + r"([0-9]+)-(old-)?" + re.escape(path.name))
     for leftover in sorted(path.parent.glob(f"{_ASIDE}*")):
         match = pattern.fullmatch(leftover.name)
         if match is None or (int(match[1]) != os.getpid() and _alive(int(match[1]))):
@@ -141,7 +144,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             yield aside
             _commit(aside)
         if path.exists():
-            old = aside.with_name(f"{_ASIDE}{os.getpid()}-old-{path.name}")
+            old = _aside(path, "old-")
             try:
                 path.rename(old)
                 aside.rename(path)

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from seedbed.errors import InputError
 from seedbed.files.atomic import COMMIT, atomic_folder, folder_damage, require_replaceable, write_atomic
 
+HERE = socket.gethostname()
 _CHANGES = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
 
 
@@ -130,12 +132,14 @@ def test_failing_rename_puts_the_old_folder_back(tmp_path, monkeypatch):
     assert content(target) == "old"
 
 
-def test_leftovers_of_other_targets_and_living_writers_stay(tmp_path):
+def test_leftovers_of_other_targets_machines_and_living_writers_stay(tmp_path):
     others = [
-        tmp_path / f".partial-{2**22 + 1}-my-store",  # a dead writer of "my-store", whose name ends like ours
-        tmp_path / f".partial-{os.getppid()}-store",  # a living writer of "store"
+        tmp_path / f".partial-{HERE}-{2**22 + 1}-my-store",  # a dead writer of "my-store", whose name ends like ours
+        tmp_path / f".partial-{HERE}-{os.getppid()}-store",  # a living writer of "store"
+        tmp_path / f".partial-there-{2**22 + 1}-store",  # a writer on another machine that shares the disk
+        tmp_path / f".partial-{HERE}-there-{2**22 + 1}-store",
     ]
-    mine = tmp_path / f".partial-{2**22 + 1}-store"
+    mine = tmp_path / f".partial-{HERE}-{2**22 + 1}-store"
     for folder in (*others, mine):
         folder.mkdir()
     fill(tmp_path / "store", "x")
@@ -144,7 +148,7 @@ def test_leftovers_of_other_targets_and_living_writers_stay(tmp_path):
 
 def test_names_with_pattern_characters(tmp_path):
     fill(tmp_path / "run[1]*", "x")
-    (tmp_path / f".partial-{2**22 + 1}-run[1]*").mkdir()
+    (tmp_path / f".partial-{HERE}-{2**22 + 1}-run[1]*").mkdir()
     fill(tmp_path / "run[1]*", "y")
     assert names(tmp_path) == ["run[1]*"]
 
