@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from seedbed.data.document import Encoded
-from seedbed.data.layout import BIN, PLACE, SEGMENT, TRAINED, little, read_array
+from seedbed.data.layout import BIN, ENDS, MASKED, PLACE, SEGMENT, TRAINED, little, read_array
 from seedbed.data.plan import ranges
 
 BLOCK_TOKENS = 4_000_000  # copied at once; an index of 8 bytes a token is made for them
@@ -92,7 +92,7 @@ def _write_index(folder: Path, planned: Planned, sources: list["_Piece"], goes_o
     segments["offset"] = starts - np.repeat(bins["token"][:-1], np.diff(planned.bins))
     segments["position"] = planned.position
     segments["group"] = planned.group
-    segments["next"] = -1
+    segments["next"] = ENDS
     predicted = 0
     for piece, rows in _by_piece(planned.piece):
         source = sources[piece]
@@ -102,7 +102,7 @@ def _write_index(folder: Path, planned: Planned, sources: list["_Piece"], goes_o
             at = planned.start[following] + planned.length[following]
             target = source.ids[at].astype(np.int32)
             learned = np.ones(len(at), bool) if source.trained is None else source.trained[at]
-            segments["next"][following] = np.where(learned, target, -1)
+            segments["next"][following] = np.where(learned, target, MASKED)
             predicted += int(learned.sum())
         if source.trained is None:
             predicted += int((planned.length[rows] - 1).sum())
