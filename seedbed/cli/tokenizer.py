@@ -167,7 +167,7 @@ def _texts(documents: Iterator["Document"]) -> Iterator[str]:
 
 def _template(name: str) -> str:
     """The text of a chat template: the shipped one, or a file's."""
-    from seedbed.data.chat import CHATML
+    from seedbed.data.template import CHATML
 
     if name == "chatml":
         return CHATML

@@ -10,9 +10,9 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
-from seedbed.data.chat import check_template
 from seedbed.data.progress import spinner
 from seedbed.data.sampling import Sample
+from seedbed.data.template import check_template
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import atomic_folder, require_replaceable

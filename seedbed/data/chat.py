@@ -2,43 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
-
-import jinja2
-from jinja2 import nodes
 
 from seedbed.data.document import Conversation
 from seedbed.data.jinja import environment
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
-
-CHATML = """\
-{{ bos_token }}
-{%- for message in messages %}
-    {%- if message.tool_calls %}
-        {{- raise_exception('chatml has no form for tool_calls; use a template that writes them') }}
-    {%- endif %}
-    {{- '<|im_start|>' + message.role + '\\n' }}
-    {%- if message.role == 'assistant' %}
-        {%- generation %}
-            {{- message.content + '<|im_end|>' }}
-        {%- endgeneration %}
-    {%- else %}
-        {{- message.content + '<|im_end|>' }}
-    {%- endif %}
-    {{- '\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-{%- endif %}
-"""
-"""`<|im_start|>role`, a new line, the content, `<|im_end|>`, a new line; what the assistant says is marked."""
-
-_CONTROL_FORM = re.compile(r"<\|[^<>|\s]+\|>|<｜[^<>｜\s]+｜>|</?s>|<(?:start|end)_of_\w+>")
-"""What only a control token looks like; `[INST]` and `<tool_call>` may be plain text."""
 
 _NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]  # Unicode keeps them for internal use
 
@@ -64,43 +34,6 @@ class _Marks(NamedTuple):
     """In place of a message's content, to see where it stands."""
 
 
-def load_template(name: str, tokenizer: Tokenizer) -> str:
-    """The chat template of a specification: "tokenizer" (its own), "chatml", or a file.
-
-    Raises InputError where there is none, where it is no valid Jinja, and where it writes what looks like a control
-    token but is none of the tokenizer's, so that it would silently become plain text.
-    """
-    if name == "chatml":
-        template = CHATML
-    elif name == "tokenizer":
-        if tokenizer.chat_template is None:
-            raise InputError("chat_template: the tokenizer has none of its own; use chatml, or name a file")
-        template = tokenizer.chat_template
-    else:
-        try:
-            template = Path(name).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise InputError(f"chat_template: {name}: not tokenizer, not chatml, nor a file of text: {error}") from None
-    check_template(template, f"chat_template: {name}", lambda token: tokenizer.token_id(token) is not None)
-    return template
-
-
-def check_template(template: str, where: str, is_token: Callable[[str], bool]) -> None:
-    """Raise InputError, which begins with ``where``, unless ``template`` is Jinja that writes only known tokens."""
-    try:
-        tree = environment().parse(template)
-    except jinja2.TemplateSyntaxError as error:
-        raise InputError(f"{where}: line {error.lineno}: not valid Jinja: {error.message}") from None
-    written = [data.data for data in tree.find_all(nodes.TemplateData)]
-    written += [const.value for const in tree.find_all(nodes.Const) if isinstance(const.value, str)]
-    for token in _CONTROL_FORM.findall("\0".join(written)):
-        if not is_token(token):
-            raise InputError(
-                f"{where}: writes {token}, which is no token of the tokenizer and would become plain "
-                f"text; train the tokenizer with `--special-token '{token}'`, or use another template"
-            )
-
-
 class Chat:
     """A template, compiled, for one tokenizer."""
 
@@ -116,28 +49,34 @@ class Chat:
     def render(self, conversation: Conversation, where: str, last: bool = True) -> list[Span]:
         """Spans of the conversation in order, without the begin-of-text token.
 
-        Control tokens are what the template writes; the same text in a message stays text. Trained is, where the
-        assistant alone is and the template marks what it generates, what is marked; otherwise what each message of a
-        trained role adds: behind the generation prompt for the assistant, from its content on for any other, to the
-        turn's last control token. The control token that ends a trained stretch is trained too, and where ``last`` and
-        the template ends without one, the end-of-text token is appended: the end of an answer can be learned.
+        Control tokens are what the template writes; the same text in a message or a tool stays text. Trained is, where
+        the assistant alone is, from the first message on, and the template marks what it generates, what is marked;
+        otherwise what each message of a trained role behind the prompt adds: after the generation prompt for the
+        assistant, from its content on for any other, to the turn's last control token. The control token that ends a
+        trained stretch is trained too, and where ``last`` and the template ends without one, the end-of-text token is
+        appended: the end of an answer can be learned.
 
         Raises InputError where the template cannot render the conversation, where it writes a second begin of text,
         and where it has no marks and writes earlier turns otherwise than when they were the last.
         """
         marks = self._free_marks(conversation, where)
-        messages = [_as_transformers(_broken(message, self._tokens, marks.broken)) for message in conversation.messages]
-        if self._marked and conversation.roles == ["assistant"]:
-            text = self._text(messages, marks, where)
+        safe = conversation._replace(
+            messages=[
+                _as_transformers(_broken(message, self._tokens, marks.broken)) for message in conversation.messages
+            ],
+            tools=_broken(conversation.tools, self._tokens, marks.broken),
+        )
+        if self._marked and safe.roles == ["assistant"] and safe.prompt == 0:
+            text = self._text(safe, marks, where)
         else:
-            text = self._mark_turns(messages, conversation.roles, marks, where)
+            text = self._mark_turns(safe, marks, where)
         spans = self._without_bos(self._split(text, marks), where)
         if last and not _ended(spans):
             spans.append(Span(self._eos, False, True))
         return _with_ends(spans)
 
     def _free_marks(self, conversation: Conversation, where: str) -> _Marks:
-        text = self._source + json.dumps(conversation.messages, ensure_ascii=False)
+        text = self._source + json.dumps([conversation.messages, conversation.tools], ensure_ascii=False)
         # neither the character nor the form that a template's tojson(ensure_ascii=True) would give it
         unused = (c for c in _NONCHARACTERS if c not in text and f"{ord(c):x}" not in text)
         free = list(islice(unused, 4))
@@ -145,11 +84,12 @@ class Chat:
             raise InputError(f"{where}: the conversation holds nearly all of U+FDD0 to U+FDEF, which are no characters")
         return _Marks(*free)
 
-    def _text(self, messages: list[dict[str, Any]], marks: _Marks, where: str, prompt: bool = False) -> str:
+    def _text(self, conversation: Conversation, marks: _Marks, where: str, prompt: bool = False) -> str:
+        messages = conversation.messages
         try:
             return self._template.render(
                 messages=messages,
-                tools=None,
+                tools=conversation.tools,
                 documents=None,
                 add_generation_prompt=prompt,
                 generation_start=marks.start,
@@ -159,16 +99,18 @@ class Chat:
         except Exception as error:  # a template is a program and may fail in any way
             raise InputError(f"{where}: chat template, on the first {len(messages)} messages: {error}") from None
 
-    def _mark_turns(self, messages: list[dict[str, Any]], roles: list[str], marks: _Marks, where: str) -> str:
+    def _mark_turns(self, conversation: Conversation, marks: _Marks, where: str) -> str:
         """The text, with marks around what the messages of trained roles add to it."""
 
         def text(some: list[dict[str, Any]], prompt: bool = False) -> str:
-            return re.sub(f"[{marks.start}{marks.end}]", "", self._text(some, marks, where, prompt))
+            rendered = self._text(conversation._replace(messages=some), marks, where, prompt)
+            return re.sub(f"[{marks.start}{marks.end}]", "", rendered)
 
+        messages = conversation.messages
         whole = text(messages)
         pieces, done = [], 0
         for i, message in enumerate(messages):
-            if message.get("role") not in roles:
+            if i < conversation.prompt or message.get("role") not in conversation.roles:
                 continue
             if message["role"] == "assistant":
                 header = text(messages[:i], prompt=True)

@@ -21,6 +21,10 @@ class Conversation(NamedTuple):
 
     messages: list[dict[str, Any]]
     roles: list[str]
+    prompt: int = 0
+    """The first so many messages are only read, whatever their role."""
+    tools: list[Any] | None = None
+    """Definitions of the tools, which the template reads beside the messages."""
 
 
 Sequence = list[Piece | Conversation]
@@ -46,14 +50,21 @@ def text_document(id: str, text: str, split: SplitName | None = None, domain: st
     return Document(id, id, domain, lang, split, {"text": [[Piece(text, True)]]}, {})
 
 
-def content(document: Document) -> str:
-    """Its text, as filters and the search for copies see it: all pieces and messages of all outputs, joined."""
-    return "".join(
-        part.text if isinstance(part, Piece) else "\n".join(str(m.get("content") or "") for m in part.messages)
+def sequence_texts(document: Document) -> list[str]:
+    """The text of each sequence of each output, as filters see it: its pieces and messages, joined."""
+    return [
+        "".join(
+            part.text if isinstance(part, Piece) else "\n".join(str(m.get("content") or "") for m in part.messages)
+            for part in sequence
+        )
         for sequences in document.texts.values()
         for sequence in sequences
-        for part in sequence
-    )
+    ]
+
+
+def content(document: Document) -> str:
+    """Its whole text, as the search for copies sees it and bytes are counted."""
+    return "".join(sequence_texts(document))
 
 
 def text_hash(text: str) -> bytes:
@@ -82,5 +93,9 @@ def parse_sequence(values: list[Any]) -> Sequence:
 class Encoded(NamedTuple):
     """A sequence as tokens."""
 
-    ids: np.ndarray  # [n] uint32
+    ids: np.ndarray  # [n] uint32, or as they are stored
     trained: np.ndarray | None  # [n] bool; None where every token is
+
+    def predicts(self) -> bool:
+        """Whether some token is a target: trained, and not the first, which nothing precedes."""
+        return len(self.ids) > 1 if self.trained is None else bool(self.trained[1:].any())

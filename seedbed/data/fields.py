@@ -47,8 +47,8 @@ def kind(value: Any) -> str:
 
 
 def number(field: str, place: str, value: Any) -> float:
-    """A finite number. Raises BadRecord."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """A finite number; a label of true is 1, false 0. Raises BadRecord."""
+    if not isinstance(value, int | float):
         raise wrong_type(field, place, value, "a number")
     try:
         as_float = float(value)

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
-from seedbed.data.chat import load_template
 from seedbed.data.filters import make_filter
 from seedbed.data.header import FORMAT_VERSION
 from seedbed.data.inputs import InputFile, list_inputs
@@ -16,6 +15,7 @@ from seedbed.data.ray_engine import ray_engine
 from seedbed.data.spec import Spec
 from seedbed.data.stages import Engine, local_engine
 from seedbed.data.steps import storage_type
+from seedbed.data.template import load_template
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import COMMIT, commit, folder_damage, sync, write_atomic
@@ -45,7 +45,8 @@ def prepare(
     """
     out, workers = Path(out), workers or os.cpu_count() or 1
     tokenizer = load_tokenizer(spec.tokenizer)
-    template = None if spec.chat_template is None else load_template(spec.chat_template, tokenizer)
+    tools = any(section.tools is not None for sections in spec.texts().values() for section in sections)
+    template = None if spec.chat_template is None else load_template(spec.chat_template, tokenizer, tools)
     make_filter(spec.filters)
     storage_type(spec, tokenizer.vocab_size)
     files = list_inputs(spec.sources)

@@ -1,5 +1,6 @@
 """Records become documents: the fields that the specification names, checked, mended and cleaned."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -47,8 +48,8 @@ class Reader:
         self._lists = {name for name, output in (spec.outputs or {}).items() if output.each}
         self._domain = self._mend(default_domain(file))
         sections = [section for sections in self._texts.values() for section in sections]
-        answers = {section.answer for section in sections if section.answer is not None}
-        self.needed = {section.field for section in sections} | answers | set(self._numbers.values())
+        optional = {key for section in sections for key in (section.answer, section.tools) if key is not None}
+        self.needed = {section.field for section in sections} | optional | set(self._numbers.values())
         """Fields that a record must have."""
         self.others = {self._source.id_field, self._source.domain_field, self._source.lang_field}
         """Fields that it may have."""
@@ -82,23 +83,20 @@ class Reader:
 
     def _sequences(self, record: dict[str, Any], output: str, sections: list[Section]) -> list[Sequence]:
         if output not in self._lists:
-            parts = [
-                self._part(record, section, field_of(record, section.field), f"field {section.field!r}")
-                for section in sections
-            ]
-            return [parts]
+            return [[self._part(record, section) for section in sections]]
         (section,) = sections
-        items = field_of(record, section.field)
+        listed = section.answer or section.field
+        items = field_of(record, listed)
         if not isinstance(items, list) or not items:
-            raise wrong_type(section.field, f"field {section.field!r}", items, "a list with items")
+            raise wrong_type(listed, f"field {listed!r}", items, "a list with items")
         return [
-            [self._part(record, section, item, f"item {i} of field {section.field!r}")]
-            for i, item in enumerate(items, start=1)
+            [self._part({**record, listed: item}, section, f"item {i} of ")] for i, item in enumerate(items, start=1)
         ]
 
-    def _part(self, record: dict[str, Any], section: Section, value: Any, place: str) -> Piece | Conversation:
-        """A section of a sequence; ``place`` is what messages call its ``value``."""
-        field = section.field
+    def _part(self, record: dict[str, Any], section: Section, item: str = "") -> Piece | Conversation:
+        """A section of a sequence; ``item`` is what errors put before the field that holds a list."""
+        field, answer = section.field, section.answer
+        value, place = field_of(record, field), f"{item if answer is None else ''}field {field!r}"
         if section.action != "by_role":
             if not isinstance(value, str):
                 raise wrong_type(field, place, value, "a string")
@@ -106,11 +104,28 @@ class Reader:
             self._check_length(field, len(text))
             return Piece(text, section.action == "train")
         messages = self._messages(field, value, "user", place)
-        if section.answer is not None:
-            reply = field_of(record, section.answer)
-            messages += self._messages(section.answer, reply, "assistant", f"field {section.answer!r}")
+        prompt = 0
+        if answer is not None:
+            prompt = len(messages)
+            messages += self._messages(answer, field_of(record, answer), "assistant", f"{item}field {answer!r}")
         self._check_length(field, sum(len(message["content"]) for message in messages))
-        return Conversation(messages, section.roles)
+        tools = None if section.tools is None else self._tools(section.tools, field_of(record, section.tools))
+        return Conversation(messages, section.roles, prompt, tools)
+
+    def _tools(self, field: str, value: Any) -> list[Any] | None:
+        """Tool definitions, if there are any."""
+        try:
+            tools = json.loads(value) if isinstance(value, str) and value else value
+            if tools in (None, "", []):
+                return None
+            if not isinstance(tools, list):
+                raise wrong_type(field, f"field {field!r}", tools, "a list of tool definitions, or its JSON text")
+            return self._mend_all(tools)
+        except ValueError as error:
+            problem = f"field {field!r} is text that is no JSON: {error}; write a list of tool definitions"
+            raise BadRecord(f"{field!r} is not JSON", problem) from None
+        except RecursionError:
+            raise BadRecord(f"{field!r} is nested too deep", f"field {field!r} is nested too deep") from None
 
     def _messages(self, field: str, value: Any, role: str, place: str) -> list[dict[str, Any]]:
         """Messages of a list, of one message, or of what ``role`` says."""

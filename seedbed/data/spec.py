@@ -48,18 +48,32 @@ class Section(Part):
     """train: its tokens are predicted. mask: they are read only. by_role: a conversation, rendered by chat_template, in
     which what the trained roles say is predicted."""
     roles: list[Text] = ["assistant"]
-    """Roles that by_role trains."""
+    """Roles that by_role trains; none: the conversation is only read."""
     answer: Text | None = None
-    """Key of a reply (text, one message or several) that by_role appends to the conversation."""
+    """Key of a reply (text, one message or several) that by_role appends to the conversation; then only the reply is
+    trained."""
+    tools: Text | None = None
+    """Key of tool definitions (a list, or its JSON text; null where there are none) that the chat template reads."""
+
+    @model_validator(mode="after")
+    def _is_read(self) -> Self:
+        if self.action != "by_role" and (self.roles, self.answer, self.tools) != (["assistant"], None, None):
+            raise ValueError(f"roles, answer, tools: {self.action} reads none of them; set action by_role")
+        return self
+
+    @property
+    def trains(self) -> bool:
+        """Whether anything in it can be predicted."""
+        return self.action == "train" or (self.action == "by_role" and bool(self.roles))
 
 
 class Output(Part):
     sections: Annotated[list[Section], Field(min_length=1)] | None = None
     """What a sequence is made of, in order."""
     each: bool = False
-    """The field of its one section holds a list; each item makes a sequence."""
+    """The field of its one section holds a list, or its answer where it has one; each item makes a sequence."""
     numbers: Text | None = None
-    """Instead of sections: key of a number, or of a list of numbers, such as rewards."""
+    """Instead of sections: key of a number or of a list of numbers, such as rewards; true is 1, false 0."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -189,7 +203,8 @@ class Spec(Part):
     sections: Annotated[list[Section], Field(min_length=1)] | None = None
     """What a document is made of. Default: the text under `text`."""
     outputs: Annotated[dict[Text, Output], Field(min_length=1)] | None = None
-    """Several sequences a record (chosen and rejected, prompts and rewards) instead of one; needs packing none."""
+    """Several sequences a record (chosen and rejected, prompts and rewards) instead of one; needs packing none. A
+    record with a sequence longer than packing.seq_len is left out whole: a part of it would mean something else."""
     chat_template: Text | None = None
     """Jinja template for by_role: `tokenizer` (its own), `chatml`, or a file."""
     min_chars: Count = 0
@@ -224,8 +239,10 @@ class Spec(Part):
         if not self.texts():
             raise ValueError("outputs: none of them has sections, so there is no text")
         for name in self.outputs or {}:
-            if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-                raise ValueError(f"outputs: {name!r} names a folder; use lower-case letters, digits and _")
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == "records":
+                raise ValueError(f"outputs: {name!r} names a folder; use lower-case letters, digits and _, not records")
+        if self.outputs is None and not any(section.trains for section in self.texts()["text"]):
+            raise ValueError("sections: nothing is trained; give one the action train, or by_role with roles")
         if self.storage.format == "jsonl" and (self.packing.strategy != "simple" or self.outputs is not None):
             raise ValueError(
                 "storage.format: jsonl is encoded when it is read, but only packing.strategy simple needs no lengths "

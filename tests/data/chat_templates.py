@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tokenizers
 
-from seedbed.data.chat import CHATML
+from seedbed.data.template import CHATML
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 
 CHATML_PLAIN = re.sub(r"\{%- (end)?generation %\}", "", CHATML)

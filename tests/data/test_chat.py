@@ -13,8 +13,9 @@ from chat_templates import (
     chat_tokenizer,
 )
 
-from seedbed.data.chat import CHATML, Chat, Span, load_template
+from seedbed.data.chat import Chat, Span
 from seedbed.data.document import Conversation
+from seedbed.data.template import CHATML, load_template
 from seedbed.errors import InputError
 
 QUESTION, ANSWER = {"role": "user", "content": "What is 2+2?"}, {"role": "assistant", "content": "It is 4."}

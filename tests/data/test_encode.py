@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_texts import TEXTS
 
-from seedbed.data.chat import CHATML
 from seedbed.data.document import Conversation, Piece
 from seedbed.data.encode import Encoder
+from seedbed.data.template import CHATML
 from seedbed.errors import InputError
 
 TEMPLATES = {

@@ -276,7 +276,7 @@ USER, REPLY = {"role": "user", "content": "hi"}, {"role": "assistant", "content"
 @pytest.mark.parametrize("answer", ["yes", REPLY, [REPLY]])
 def test_an_answer_is_appended_to_a_conversation(made, question, answer):
     (document,) = made({"q": question, "a": answer}, **ANSWERED)
-    assert document.texts == {"text": [[Conversation([USER, REPLY], ["assistant", "tool"])]]}
+    assert document.texts == {"text": [[Conversation([USER, REPLY], ["assistant", "tool"], prompt=1)]]}
 
 
 def test_a_message_keeps_what_the_template_may_read_but_nulls(made):
@@ -336,6 +336,8 @@ def test_outputs_of_texts_lists_and_numbers(made):
     assert [type(number) for number in document.numbers["rewards"]] == [float, float]
     (document,) = made({"p": "P", "r": ["a", "b"], "w": 3}, **GROUP)
     assert document.numbers == {"rewards": [3.0]}
+    (document,) = made({"p": "P", "r": ["a", "b"], "w": [True, False]}, **GROUP)
+    assert document.numbers == {"rewards": [1.0, 0.0]} and type(document.numbers["rewards"][0]) is float
 
 
 def test_chosen_and_rejected_replies(made):
@@ -349,8 +351,8 @@ def test_chosen_and_rejected_replies(made):
         packing={"strategy": "none"},
     )
     assert document.texts == {
-        "chosen": [[Conversation([USER, REPLY], ["assistant"])]],
-        "rejected": [[Conversation([USER, REPLY | {"content": "no"}], ["assistant"])]],
+        "chosen": [[Conversation([USER, REPLY], ["assistant"], prompt=1)]],
+        "rejected": [[Conversation([USER, REPLY | {"content": "no"}], ["assistant"], prompt=1)]],
     }
 
 
@@ -365,7 +367,6 @@ def test_chosen_and_rejected_replies(made):
         ({"w": "1"}, "field 'w' is a string, not a number"),
         ({"w": None}, "field 'w' is null, not a number"),
         ({"w": []}, "field 'w' is an empty list, not a number"),
-        ({"w": [1, True]}, "item 2 of field 'w' is a boolean, not a number"),
         ({"w": [1, float("nan")]}, "item 2 of field 'w' is nan, which is not finite"),
         ({"w": [float("-inf"), 1]}, "item 1 of field 'w' is -inf, which is not finite"),
         ({"w": [1, 10**400]}, "item 2 of field 'w' is inf, which is not finite"),
