@@ -1,0 +1,101 @@
+"""Exact and near copies among documents: which ones go, and for which earlier one that stays."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+
+from seedbed.data.lsh import Buckets, agreement, least_agreement
+from seedbed.data.minhash import jaccard, shingles, signatures
+from seedbed.data.spec import NearDuplicates
+
+_FINE = 1024  # permutations of a second, sharper look
+_SHOW_EVERY = 10_000
+
+
+class Removal(NamedTuple):
+    """A document that is nearly an earlier, kept one."""
+
+    document: int
+    kept: int
+    estimate: float
+    """Share of the entries in which their signatures agree."""
+    jaccard: float
+    """Exact similarity of their n-grams."""
+
+
+class Alarm(NamedTuple):
+    """A source that lost more of its documents than it may."""
+
+    source: int
+    removed: int
+    documents: int
+
+
+def exact_duplicates(hashes: np.ndarray) -> np.ndarray:
+    """The first document with the same hash, its own index for a first one, [n] int64 from hashes [n, 2] uint64."""
+    _, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
+    return first[group.reshape(-1)]
+
+
+def near_duplicates(
+    signed: Sequence[np.ndarray],
+    alive: np.ndarray,
+    text: Callable[[int], str],
+    near: NearDuplicates,
+    show: Callable[[str], None],
+) -> list[Removal]:
+    """Documents that reach the threshold with an earlier kept one, in order, each with the first such one (S1 2.3).
+
+    ``signed`` are those of all documents in order, in pieces [any, permutations] uint32; ``alive`` [n] bool leaves
+    out documents that are gone already; ``text`` is asked for documents that may be copies or have some. Documents are
+    compared where a band of their signatures agrees: of pairs at the default threshold 1 in 100 is overlooked, at 0.8
+    1 in 20,000. No pair is removed on an estimate: the sets of both are compared, exactly.
+    """
+    documents = np.flatnonzero(alive)
+    buckets = Buckets(signed, alive, near)
+
+    @lru_cache(1 << 14)  # 16 MB
+    def fine(position: int) -> bytes:
+        return signatures([text(int(documents[position]))], near.ngram, _FINE).astype(np.uint8).tobytes()
+
+    @lru_cache(256)
+    def grams(position: int) -> np.ndarray:
+        return shingles(text(int(documents[position])), near.ngram)
+
+    least = least_agreement(_FINE, near.threshold)
+    shared = buckets.shared()
+    removals: list[Removal] = []
+    for done, position in enumerate(shared.tolist()):
+        if done % _SHOW_EVERY == 0:
+            show(f"{done:,} of {len(shared):,} similar documents compared, {len(removals):,} removed")
+        candidates = buckets.near(position)
+        if candidates:
+            rows = np.frombuffer(b"".join(map(fine, candidates)), np.uint8).reshape(-1, _FINE)
+            agreeing = agreement(rows, np.frombuffer(fine(position), np.uint8)) >= least
+            candidates = compress(candidates, agreeing)
+        for candidate in candidates:
+            similarity = jaccard(grams(candidate), grams(position))
+            if similarity >= near.threshold:
+                document, kept = int(documents[position]), int(documents[candidate])
+                removals.append(Removal(document, kept, _estimate(signed, document, kept), similarity))
+                break
+        else:
+            buckets.keep(position)
+    return removals
+
+
+def alarms(removed: np.ndarray, source: np.ndarray, share: float) -> list[Alarm]:
+    """Sources that lost more than this share, from removed [n] bool and the source [n] int of each document."""
+    documents = np.bincount(source)
+    lost = np.bincount(source[removed], minlength=len(documents))
+    return [Alarm(int(i), int(lost[i]), int(documents[i])) for i in np.flatnonzero(lost > share * documents)]
+
+
+def _estimate(signatures: Sequence[np.ndarray], *pair: int) -> float:
+    ends = np.cumsum([len(piece) for piece in signatures])
+    pieces = np.searchsorted(ends, pair, side="right")
+    a, b = (signatures[piece][index - ends[piece]] for piece, index in zip(pieces, pair, strict=True))
+    return float(np.mean(a == b))

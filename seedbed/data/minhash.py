@@ -1,0 +1,73 @@
+"""Texts as sets of character n-grams, and MinHash signatures of them (S1 2.3)."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue]
+
+SIGNATURE_VERSION = f"rensa {RMinHash.ALGORITHM_VERSION}"
+"""Signatures of different versions must never be compared."""
+
+_SEED = 0
+_FILL = "\U0010ffff"  # Unicode promises that it is no character
+_BITS = np.uint64(21)  # of a code point; three of them fit one number
+_BATCH_CHARS = 100_000  # what is made of them stays in the cache of a core
+_BATCH_TEXTS = 64  # fewer than rensa would start threads for; the pipeline has processes, and threads do not fork
+
+
+def shingles(text: str, ngram: int) -> np.ndarray:
+    """The set of its character n-grams, [m] uint64, sorted; equal numbers are equal n-grams, for n up to 3.
+
+    A text shorter than an n-gram is filled up to one, so that no set is empty and equal texts have equal sets.
+    """
+    grams = np.sort(_grams(text.ljust(ngram, _FILL), ngram))
+    return grams[np.append(True, grams[1:] != grams[:-1])]
+
+
+def jaccard(a: np.ndarray, b: np.ndarray) -> float:
+    """|a ∩ b| / |a ∪ b| of two sets as shingles gives them, exactly."""
+    both = len(np.intersect1d(a, b, assume_unique=True))
+    return both / (len(a) + len(b) - both)
+
+
+def signatures(texts: Sequence[str], ngram: int, permutations: int) -> np.ndarray:
+    """MinHash signatures [n, permutations] uint32 of the sets that shingles gives, the same on every machine.
+
+    Two signatures agree in an entry with a probability that is the Jaccard similarity of the two sets.
+    """
+    rows = np.empty((len(texts), permutations), np.uint32)
+    for first, last in _batches(texts):
+        filled = [text.ljust(ngram, _FILL) for text in texts[first:last]]
+        grams = _grams("".join(filled), ngram)
+        ends = np.cumsum([len(text) for text in filled])  # [texts of the batch] int64
+        # n-grams that reach into the next text become copies of the last one before: a set does not see copies
+        for reach in range(1, ngram):
+            grams[ends[:-1] - reach] = grams[ends[:-1] - ngram]
+        ends[-1] = len(grams)
+        offsets = np.append(0, ends).astype(np.uint64)
+        # rensa scrambles what it is given, so that the n-grams need no hash
+        matrix = RMinHash.digest_matrix_from_flat_token_hashes(grams, offsets, permutations, _SEED)
+        rows[first:last] = matrix.to_rows()
+    return rows
+
+
+def _grams(text: str, ngram: int) -> np.ndarray:
+    """Its n-grams in order, [characters - ngram + 1] uint64."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
+    count = len(codes) - ngram + 1
+    grams = codes[:count]
+    for place in range(1, ngram):
+        grams = grams << _BITS | codes[place : place + count]
+    return grams
+
+
+def _batches(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Ranges of texts, each of few texts and few characters, or of one text."""
+    first = chars = 0
+    for index, text in enumerate(texts):
+        if index > first and (index - first == _BATCH_TEXTS or chars + len(text) > _BATCH_CHARS):
+            yield first, index
+            first, chars = index, 0
+        chars += len(text)
+    if texts:
+        yield first, len(texts)
