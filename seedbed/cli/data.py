@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbed.cli.inspect import inspect, print_header
+from seedbed.cli.inspect import inspect
 from seedbed.cli.options import Overwrite
 from seedbed.cli.output import Json, note, print_json
+from seedbed.cli.store_text import show_header
 from seedbed.errors import InputError, SignalStop
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def prepare(
         print_json({"store": str(out), "header": header})
     else:
         print(f"{out}: a token store; look into it with `seedbed data inspect {out}`")
-        print_header(header)
+        show_header(header)
 
 
 @app.command()

@@ -2,11 +2,13 @@
 
 import json
 import sys
+import unicodedata
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout; everything else on stderr.")]
 Overrides = Annotated[list[str] | None, typer.Argument(help="Overrides such as optim.lr=1e-3.", show_default=False)]
@@ -31,13 +33,23 @@ def finite(value: Any) -> Any:
     return None if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")) else value
 
 
+def is_visible(character: str) -> bool:
+    """Whether a terminal shows it: nothing that moves the cursor, changes colours or turns the direction of text."""
+    return character.isprintable() or character in "\n\t" or unicodedata.category(character) == "Zs"
+
+
+def visible(text: str) -> str:
+    """``text`` with escapes (`\\x1b`, `\\u202e`) for what a terminal would not show."""
+    return "".join(c if is_visible(c) else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def table(title: str, columns: list[str], rows: list[list[str]], left: int = 1) -> Table:
     """A table whose first ``left`` columns are text and the others numbers, set to the right."""
     result = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         result.add_column(column, justify="left" if index < left else "right", overflow="fold")
     for row in rows:
-        result.add_row(*row)
+        result.add_row(*map(Text, row))  # not markup: a cell may hold anybody's text
     return result
 
 
