@@ -40,6 +40,8 @@ class Stream(_Strict):
     tokens: NonNegativeInt
     predicted: NonNegativeInt
     """Tokens that are a target: not a document's first, not masked, not cut off."""
+    bins_without_targets: NonNegativeInt
+    """Bins that teach nothing: all that stands there is masked, or an answer was cut off."""
     padding: NonNegativeInt
     """Places of the bins that no token fills."""
     cut_documents: NonNegativeInt
@@ -111,8 +113,8 @@ class Header(_Strict):
                     raise ValueError(f"{count} and shards of {name!r} disagree")
             if stream.bins * self.seq_len - stream.tokens != stream.padding or stream.padding < 0:
                 raise ValueError(f"bins, tokens and padding of {name!r} disagree")
-            if stream.predicted > stream.tokens:
-                raise ValueError(f"predicted and tokens of {name!r} disagree")
+            if stream.predicted > stream.tokens or stream.bins_without_targets > stream.bins:
+                raise ValueError(f"predicted, tokens and bins of {name!r} disagree")
         return self
 
     def _outputs(self, split: str) -> set[str]:

@@ -23,7 +23,7 @@ from seedbed.data.write import cut_into_shards, write_records, write_shard
 from seedbed.errors import InputError
 from seedbed.files.atomic import COMMIT, listed, sha256
 
-VERSION = 1
+VERSION = 2
 """Of what the stages write: a change makes them redo it."""
 
 
@@ -101,7 +101,7 @@ def run(
         "skipped": dict(cleaned.skipped + skipped),
         "repaired": dict(cleaned.repaired),
         "duplicates": duplicates,
-        "warnings": [*warnings, *plan["warnings"]],
+        "warnings": [*warnings, *plan["warnings"], *_idle_bins(streams, spec)],
     }
 
 
@@ -133,9 +133,7 @@ def clean(line: Pipeline) -> Cleaned:
             result.keys.append(key_of(hashes[f"documents-{name}.jsonl"], hashes[f"table-{name}.npy"]))
             result.numbers.append([groups.index((domain, lang)) for domain, lang in fact["groups"]])
     if not result.pieces:
-        why = ", ".join(f"{count:,} × {reason}" for reason, count in result.skipped.items()) or "the input is empty"
-        more = " and others" if len(line.files) > 1 else ""
-        raise InputError(f"{line.files[0].path}{more}: no document left ({why})")
+        raise _nothing_left(line, result.skipped)
     return result
 
 
@@ -169,8 +167,10 @@ def drop_copies(line: Pipeline, cleaned: Cleaned) -> tuple[np.ndarray, dict[str,
 
 
 def encode(line: Pipeline, cleaned: Cleaned, kept: np.ndarray) -> tuple[list[Unit], Counter[str]]:
-    """The unit of each piece, and what encoding left out."""
+    """The unit of each piece, and what encoding left out. Raises InputError where no document is left."""
     meaning = line.asked("on_bad", "sections", "outputs", "keep_rejects")
+    if line.spec.outputs is not None:  # then what is too long is left out whole
+        meaning |= {"seq_len": line.spec.packing.seq_len}
     units, start = [], 0
     for number, (piece, key) in enumerate(zip(cleaned.pieces, cleaned.keys, strict=True)):
         alive, start = kept[start : start + piece.documents], start + piece.documents
@@ -183,7 +183,11 @@ def encode(line: Pipeline, cleaned: Cleaned, kept: np.ndarray) -> tuple[list[Uni
                 (piece.folder, piece.name, alive, line.spec, line.out / "tokenizer", line.template),
             )
         )
-    return units, _total(run_stage("encoding", units, line.engine), "skipped")
+    facts = run_stage("encoding", units, line.engine)
+    skipped = _total(facts, "skipped")
+    if not sum(fact["documents"] for fact in facts):
+        raise _nothing_left(line, cleaned.skipped + skipped)
+    return units, skipped
 
 
 def decide(line: Pipeline, cleaned: Cleaned, encoding: Sequence[Unit]) -> tuple[Unit, dict[str, Any]]:
@@ -241,9 +245,23 @@ def write(
     streams = {}
     for (name, shards), counts in zip(units.items(), plan["streams"].values(), strict=True):
         listing = [{"name": unit.folder.name, **next(facts), "sha256": sha256(unit.folder / COMMIT)} for unit in shards]
-        predicted = sum(shard.pop("predicted") for shard in listing)
-        streams[name] = {**counts, "predicted": predicted, "shards": listing}
+        sums = {key: sum(shard.pop(key) for shard in listing) for key in ("predicted", "bins_without_targets")}
+        streams[name] = {**counts, **sums, "shards": listing}
     return streams
+
+
+def _idle_bins(streams: dict[str, Any], spec: Spec) -> list[str]:
+    """Warnings of bins that teach nothing, in streams that should."""
+    warnings = []
+    for name, stream in streams.items():
+        output = name.partition("/")[2] or "text"
+        if stream["bins_without_targets"] and any(section.trains for section in spec.texts()[output]):
+            warnings.append(
+                f"{name}: {stream['bins_without_targets']:,} of {stream['bins']:,} bins have no token to predict "
+                "(masked throughout, or the answer cut off); training stops at a batch of only such bins; a larger "
+                "packing.seq_len makes fewer"
+            )
+    return warnings
 
 
 def _remove_strangers(out: Path, units: Sequence[Unit]) -> None:
@@ -252,6 +270,12 @@ def _remove_strangers(out: Path, units: Sequence[Unit]) -> None:
     for folder in [path.parent for split in ("train", "heldout") for path in (out / split).rglob(COMMIT)]:
         if folder not in wanted:
             shutil.rmtree(folder)
+
+
+def _nothing_left(line: Pipeline, skipped: Counter[str]) -> InputError:
+    why = ", ".join(f"{count:,} × {reason}" for reason, count in skipped.items()) or "the input is empty"
+    more = " and others" if len(line.files) > 1 else ""
+    return InputError(f"{line.files[0].path}{more}: no document left ({why})")
 
 
 def _total(facts: Iterable[dict[str, Any]], name: str) -> Counter[str]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from seedbed.data.chat import Span
-from seedbed.data.document import Document, Encoded, content, dump, parse, text_hash
+from seedbed.data.document import Document, Encoded, content, dump, parse, sequence_texts, text_hash
 from seedbed.data.encode import Encoder
 from seedbed.data.filters import make_filter
 from seedbed.data.inputs import InputFile
@@ -77,11 +77,11 @@ def clean_file(folder: Path, file: InputFile, spec: Spec) -> dict[str, Any]:
         problem = make_filter(spec.filters)
         pieces = _Pieces(folder)
         for document in documents(file, spec, counts):
-            text = content(document)
-            if (reason := problem(text)) is not None:
+            reason = next(filter(None, map(problem, sequence_texts(document))), None)
+            if reason is None:
+                pieces.append(document, content(document))
+            else:
                 counts.skip(reason, document.where, document)
-                continue
-            pieces.append(document, text)
         pieces.close()
     return {
         "file": file.path,
@@ -143,12 +143,13 @@ def encode_piece(
 ) -> dict[str, Any]:
     """A piece -> for each output its tokens, and kept.npy [documents] bool: which of them were encoded.
 
-    Left out are documents that are not ``alive`` [documents], those that the chat template refuses, and, where a record
-    is one sequence, those in which nothing is predicted; under on_bad strict the first of these raises InputError.
+    Left out are documents that are not ``alive`` [documents]; bad ones, which the chat template refuses or in which
+    nothing is predicted where something should be (under on_bad strict the first raises InputError); and those of
+    several outputs of which one is longer than a bin.
     """
     tokenizer = load_tokenizer(tokenizer_dir)
     encoder, dtype = Encoder(tokenizer, template), storage_type(spec, tokenizer.vocab_size)
-    kept = alive.copy()
+    kept = np.zeros(len(alive), bool)
     with ExitStack() as stack:
         counts = kept_counts(folder, spec, stack)
         outputs = {
@@ -158,44 +159,67 @@ def encode_piece(
         numbers: dict[str, list[list[float]]] = {name: [] for name in spec.numbers()}
         living = ((i, document) for i, document in enumerate(read_piece(clean, name)) if alive[i])
         for batch in batches(living, lambda item: len(content(item[1])), BATCH_BYTES):
-            rendered: list[dict[str, list[list[Span]]]] = []
+            rendered: list[tuple[int, Document, dict[str, list[list[Span]]]]] = []
             for i, document in batch:
                 try:
-                    rendered.append(_spans(encoder, document, spec))
+                    rendered.append((i, document, _spans(encoder, document, spec)))
                 except InputError as error:
-                    if spec.on_bad == "strict":
-                        raise
-                    counts.skip(str(error).removeprefix(f"{document.where}: "), document.where, document)
-                    kept[i] = False
-            survivors = [document for i, document in batch if kept[i]]
-            for output, file in outputs.items():
-                encoded = iter(encoder.encode_spans([spans for record in rendered for spans in record[output]]))
-                for record in rendered:
-                    file.append([_checked(next(encoded), tokenizer.vocab_size) for _ in record[output]])
-            for output, values in numbers.items():
-                values += [document.numbers[output] for document in survivors]
+                    _bad_record(error, document, spec, counts)
+            spans = [one for *_, record in rendered for sequences in record.values() for one in sequences]
+            encoded = iter(encoder.encode_spans(spans))
+            for i, document, record in rendered:
+                found = {
+                    output: [_checked(next(encoded), tokenizer.vocab_size) for _ in sequences]
+                    for output, sequences in record.items()
+                }
+                if (problem := _nothing_predicted(found, spec)) is not None:
+                    _bad_record(InputError(f"{document.where}: {problem}"), document, spec, counts)
+                elif spec.outputs is not None and _longest(found) > spec.packing.seq_len:
+                    counts.skip("longer than packing.seq_len", document.where, document)
+                else:
+                    kept[i] = True
+                    for output, file in outputs.items():
+                        file.append(found[output])
+                    for output, values in numbers.items():
+                        values.append(document.numbers[output])
         for file in outputs.values():
             file.close()
     for output, values in numbers.items():
         np.save(folder / f"{output}.values.npy", np.array([value for row in values for value in row], np.float64))
         np.save(folder / f"{output}.items.npy", np.cumsum([0, *map(len, values)], dtype=np.int64))
     np.save(folder / "kept.npy", kept)
-    return {"skipped": dict(counts.skipped)}
+    return {"documents": int(kept.sum()), "skipped": dict(counts.skipped)}
 
 
 def _spans(encoder: Encoder, document: Document, spec: Spec) -> dict[str, list[list[Span]]]:
-    """The spans of each sequence of each output. Raises InputError where one cannot be rendered, and, where a record
-    is one sequence, where none of its tokens would be predicted."""
-    found = {
+    """The spans of each sequence of each output. Raises InputError where the chat template refuses one."""
+    return {
         output: [encoder.spans(sequence, document.where) for sequence in document.texts[output]]
         for output in spec.texts()
     }
-    if spec.outputs is None and not any(span.trained for span in found["text"][0]):
-        raise InputError(
-            f"{document.where}: no token is predicted: everything is masked, or no message is of a trained role; look "
-            "at sections.action and roles, or leave such records out with on_bad: skip"
-        )
-    return found
+
+
+def _bad_record(error: InputError, document: Document, spec: Spec, counts: ReadCounts) -> None:
+    """Raise the error, or count what it says under on_bad skip."""
+    if spec.on_bad == "strict":
+        raise error
+    counts.skip(str(error).removeprefix(f"{document.where}: "), document.where, document)
+
+
+def _nothing_predicted(found: dict[str, list[Encoded]], spec: Spec) -> str | None:
+    """What is wrong with a record of which an output that trains has a sequence without a target."""
+    for output, sections in spec.texts().items():
+        if any(section.trains for section in sections) and not all(one.predicts() for one in found[output]):
+            return (
+                f"{'' if spec.outputs is None else f'output {output!r}: '}no token is predicted: no message is of a "
+                "trained role, or what is trained is empty; look at sections.action and roles, or leave such records "
+                "out with on_bad: skip"
+            )
+    return None
+
+
+def _longest(found: dict[str, list[Encoded]]) -> int:
+    return max(len(one.ids) for sequences in found.values() for one in sequences)
 
 
 def _checked(encoded: Encoded, vocab_size: int) -> Encoded:

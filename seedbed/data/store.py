@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
@@ -31,6 +31,13 @@ from seedbed.files.atomic import COMMIT, folder_damage, listed
 
 SPLITS: tuple[SplitName, ...] = ("train", "heldout")
 _PAYLOAD = ("tokens.bin", "trained.bin", "tokens.h5", "documents.jsonl", "duplicates.jsonl", "rejects.jsonl")
+
+
+class _Values(NamedTuple):
+    """One output of the records of a split."""
+
+    first: np.ndarray  # [records + 1] int64, where each record's sequences or numbers begin
+    numbers: np.ndarray | None  # [n] float64; None where the output is sequences
 
 
 class Store:
@@ -58,6 +65,7 @@ class Store:
         self._hashes = {name: digest for name, (_, digest) in listed(self.path).items()}
         self._opener = self._reader()
         self.streams = {name: self._open(name) for name in self.header["streams"]}
+        self._records = {} if "train" in self.streams else {split: self._open_records(split) for split in SPLITS}
 
     def _reader(self) -> Callable[[Path], Tokens]:
         """How the tokens of a shard are opened."""
@@ -102,6 +110,17 @@ class Store:
             raise InputError(f"{self.path}: its records have several outputs ({outputs}); training reads only one")
         return self.streams[name]
 
+    def _open_records(self, split: SplitName) -> dict[str, "_Values"]:
+        outputs = [name.partition("/")[2] for name in self.streams if name.startswith(f"{split}/")]
+        folder = self.path / split / "records"
+        return {
+            name: _Values(
+                read_array(folder / f"{name}.items.bin", PLACE),
+                read_array(folder / f"{name}.values.bin", np.dtype("<f8")) if name in self.header["numbers"] else None,
+            )
+            for name in [*outputs, *self.header["numbers"]]
+        }
+
     def record(self, split: SplitName, index: int) -> dict[str, list[Encoded] | list[float]]:
         """Record ``index`` of a store of several outputs: for each its sequences, or its numbers.
 
@@ -110,19 +129,18 @@ class Store:
         if not 0 <= index < self.header["records"][split]:
             raise IndexError(f"record {index} of {self.header['records'][split]}")
         found: dict[str, list[Encoded] | list[float]] = {}
-        for stream, opened in self.streams.items():
-            side, _, output = stream.partition("/")
-            if side == split:
-                found[output] = [opened.tokens(item) for item in self.items(split, output, index)]
-        for name in self.header["numbers"]:
-            values = read_array(self.path / split / "records" / f"{name}.values.bin", np.dtype("<f8"))
-            found[name] = [float(values[item]) for item in self.items(split, name, index)]
+        for name, (_, values) in self._records[split].items():
+            items = self.items(split, name, index)
+            if values is None:
+                found[name] = [self.streams[f"{split}/{name}"].tokens(item) for item in items]
+            else:
+                found[name] = values[items.start : items.stop].tolist()
         return found
 
     def items(self, split: SplitName, name: str, index: int) -> range:
         """Which bins of the stream `SPLIT/NAME`, or which of the numbers, are those of record ``index``."""
-        items = read_array(self.path / split / "records" / f"{name}.items.bin", PLACE)
-        return range(int(items[index]), int(items[index + 1]))
+        first = self._records[split][name].first
+        return range(int(first[index]), int(first[index + 1]))
 
     def tokenizer(self) -> Tokenizer:
         """The store's own copy of the tokenizer it was made with."""

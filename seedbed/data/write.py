@@ -93,7 +93,7 @@ def _write_index(folder: Path, planned: Planned, sources: list["_Piece"], goes_o
     segments["position"] = planned.position
     segments["group"] = planned.group
     segments["next"] = ENDS
-    predicted = 0
+    predicted = np.zeros(len(starts), np.int64)  # [s] targets of each segment
     for piece, rows in _by_piece(planned.piece):
         source = sources[piece]
         begin, end = planned.start[rows], planned.start[rows] + planned.length[rows]
@@ -103,16 +103,23 @@ def _write_index(folder: Path, planned: Planned, sources: list["_Piece"], goes_o
             target = source.ids[at].astype(np.int32)
             learned = np.ones(len(at), bool) if source.trained is None else source.trained[at]
             segments["next"][following] = np.where(learned, target, MASKED)
-            predicted += int(learned.sum())
+            predicted[following] += learned
         if source.trained is None:
-            predicted += int((planned.length[rows] - 1).sum())
+            predicted[rows] += planned.length[rows] - 1
         else:
-            predicted += sum(int(source.trained[a + 1 : b].sum()) for a, b in zip(begin, end, strict=True))
+            predicted[rows] += [int(source.trained[a + 1 : b].sum()) for a, b in zip(begin, end, strict=True)]
     if not goes_on:
         segments["cut"] = planned.rest
     bins.tofile(folder / "bins.bin")
     segments.tofile(folder / "segments.bin")
-    return {"bins": len(bins) - 1, "segments": len(segments), "tokens": tokens, "predicted": predicted}
+    targets = np.add.reduceat(predicted, planned.bins[:-1])  # [bins]
+    return {
+        "bins": len(bins) - 1,
+        "segments": len(segments),
+        "tokens": tokens,
+        "predicted": int(predicted.sum()),
+        "bins_without_targets": int(np.count_nonzero(targets == 0)),
+    }
 
 
 def _by_piece(piece: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
