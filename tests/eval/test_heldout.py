@@ -58,7 +58,7 @@ def test_bits_a_byte_count_the_raw_bytes_of_the_documents(tiny_store, tmp_path):
 
 def test_a_part_is_spread_evenly_and_always_the_same(tiny_store):
     assert evenly(10, 4) == [0, 2, 5, 7]
-    assert evenly(3, 8) == evenly(3) == [0, 1, 2]
+    assert evenly(3, 8) == evenly(3, None) == [0, 1, 2]
     store = Store(tiny_store)
     arguments = (model_of(store), store.split("heldout"), token_bytes(store), 5, 2)
     assert evaluate(*arguments) == evaluate(*arguments)
