@@ -157,9 +157,11 @@ def test_a_chain_is_compared_with_kept_documents_only():
     assert similarity(a, c) < 0.7
     assert pairs(find([a, b, c])) == [(1, 0)]
     assert pairs(find([b, a, c])) == [(1, 0), (2, 0)]
+    fillers = [chr(0xAC00 + i) * 3 for i in range(294)]
+    assert pairs(find([*fillers[:5], a, *fillers, c, b])) == [(301, 5)]  # near to both, the first is named
 
 
-def test_the_first_of_several_is_named():
+def test_each_is_removed_for_the_kept_one():
     text = random_text(random.Random(1))
     near = text[:-3] + "xyz"
     far = text[: len(text) * 3 // 5] + random_text(random.Random(2))[: len(text) * 2 // 5]
@@ -210,6 +212,7 @@ def test_shared_boilerplate_is_ruled_out_by_estimates(monkeypatch):
     assert 0.4 < similarity(*texts[:2]) < 0.6
     assert find(texts) == []
     assert len(compared) < 20  # of 19,900 pairs
+    assert pairs(find(texts * 2)) == [(200 + i, i) for i in range(200)]
 
 
 def test_sources_that_lose_too_much():
