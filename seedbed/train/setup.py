@@ -14,6 +14,7 @@ from seedbed.data.loader import Loader
 from seedbed.data.store import Store
 from seedbed.errors import InputError
 from seedbed.facts.table import parameter_facts
+from seedbed.files.atomic import sha256
 from seedbed.init import apply_plan, make_plan
 from seedbed.init.apply import drawn_parts
 from seedbed.init.report import FORMAT_VERSION, ReceiptRow
@@ -90,6 +91,13 @@ def initial_model(config: Config) -> tuple[Decoder, dict[str, Any]]:
     return model, apply_plan(model, plan, config.run.seed).dump()
 
 
+def _check_tokenizer(store: Store, config: Config, newest: Path | None) -> None:
+    """Weights know the ids of the tokenizer that they were trained with; the store's must be the same."""
+    trained = newest or (None if config.train.init_from is None else checkpoint_of(config.train.init_from))
+    if trained is not None:
+        store.check_tokenizer(sha256(trained / "tokenizer" / "tokenizer.json"))
+
+
 def _check_multipliers(model: ModelConfig, trained: ModelConfig, path: Path) -> None:
     """Weights fit a model with other multipliers, µP's for example, but what they compute would be something else."""
     if model.output_multiplier != trained.output_multiplier or model.attention.scale != trained.attention.scale:
@@ -156,6 +164,7 @@ def start(config: Config, run_dir: Path, store: Store, resume: bool = True) -> t
     if newest is None and notes:
         raise InputError(f"{'; '.join(notes)}; put one back, or start over with --fresh")
     checkpoint = read_checkpoint(newest) if newest is not None else None
+    _check_tokenizer(store, config, newest)
     if checkpoint is None:
         model, receipt = initial_model(config)
     else:

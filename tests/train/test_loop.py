@@ -211,6 +211,21 @@ def test_cpu_never_probes_cuda(tiny_store, tmp_path, monkeypatch):  # case 52
     fit(config(tiny_store, tmp_path / "r", "train.steps=3"), quiet)
 
 
+def test_a_store_of_another_tokenizer_is_refused(tiny_store, tmp_path):
+    """From its weights and on resuming: the same ids would mean other text."""
+    from seedbed.data.bpe import train_tokenizer
+
+    texts = sentences(60, seed=4)
+    other = train_tokenizer([text.upper() for text in texts], 300, tmp_path / "t", special_tokens=["<|x|>"])
+    make_store([Text(str(i), text) for i, text in enumerate(texts)], other, tmp_path / "s", seq_len=32)
+    fit(config(tiny_store, tmp_path / "a", "optim.schedule.kind=constant"), quiet)
+    again = ["optim.schedule.kind=constant", "train.steps=8"]
+    with pytest.raises(InputError, match="encoded by tokenizer"):
+        fit(config(tmp_path / "s", tmp_path / "b", *again, f"train.init_from={tmp_path / 'a'}"), quiet)
+    with pytest.raises(InputError, match="encoded by tokenizer"):
+        fit(config(tmp_path / "s", tmp_path / "a", *again), quiet)
+
+
 def test_cuda_that_is_not_there_is_refused(tiny_store, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=r"train\.device=cuda"):
