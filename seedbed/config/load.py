@@ -1,5 +1,6 @@
 """From a file and dotted overrides to a Config, with errors that say where."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from seedbed.config.reader import parse_file, parse_value, parse_yaml, to_json, 
 from seedbed.config.tree import Config, InitConfig, WsdSchedule
 from seedbed.errors import InputError
 
-__all__ = ["from_tree", "load", "parse_yaml", "to_yaml", "with_init"]
+__all__ = ["from_tree", "load", "parse_override", "parse_yaml", "section_at", "to_yaml", "with_init"]
 
 # A section whose tag changes starts afresh: the options of the old law or schedule mean nothing to the new one.
 # With each tag the value of a section that does not set it.
@@ -62,18 +63,31 @@ def _keys(override: str) -> tuple[str, ...]:
     return tuple(override.partition("=")[0].strip().split("."))
 
 
-def _apply(tree: dict[str, Any], override: str) -> tuple[str, ...]:
+def parse_override(override: str) -> tuple[tuple[str, ...], Any]:
+    """The path and the value of ``section.key=value``. Raises InputError."""
     keys, (_, equals, text) = _keys(override), override.partition("=")
     if not equals or not all(keys):
         raise InputError(f"override '{override}': write section.key=value, for example optim.lr=1e-3")
-    value = parse_value(text, f"override '{override}'")
-    node = tree
+    return keys, parse_value(text, f"override '{override}'")
+
+
+def section_at(tree: dict[str, Any], keys: Sequence[str], what: str) -> dict[str, Any]:
+    """The section of ``tree`` in which the last of ``keys`` is to be set, made where it is missing.
+
+    Raises InputError, beginning with ``what``, where a value stands in its place.
+    """
     for depth, key in enumerate(keys[:-1]):
-        if node.get(key) is None:
-            node[key] = {}
-        node = node[key]
-        if not isinstance(node, dict):
-            raise InputError(f"override '{override}': {'.'.join(keys[: depth + 1])} is a value, not a section")
+        if tree.get(key) is None:
+            tree[key] = {}
+        tree = tree[key]
+        if not isinstance(tree, dict):
+            raise InputError(f"{what}: {'.'.join(keys[: depth + 1])} is a value, not a section")
+    return tree
+
+
+def _apply(tree: dict[str, Any], override: str) -> tuple[str, ...]:
+    keys, value = parse_override(override)
+    node = section_at(tree, keys, f"override '{override}'")
     if keys in TAGS and node.get(keys[-1], TAGS[keys]) != value:
         if "mup" in (value, node.get(keys[-1])):
             forget(tree, usual=value == "mup")

@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,18 +64,28 @@ class Cleaned:
 
 
 def run(
-    spec: Spec, out: Path, files: list[InputFile], tokenizer: Tokenizer, template: str | None, engine: Engine
+    spec: Spec,
+    out: Path,
+    files: list[InputFile],
+    tokenizer: Tokenizer,
+    template: str | None,
+    engine: Engine,
+    before_writing: Callable[[], None],
 ) -> dict[str, Any]:
     """Run what is not done yet; the shards stand in ``out``, an absolute path, everything else in ``out/work``.
 
-    Returns the header of the store. Raises what the stages raise.
+    Until ``before_writing`` is called, when all input has been read and found good, only ``out/work`` changes; the
+    tokenizer lies there already. Returns the header of the store. Raises what the stages raise.
     """
     line = Pipeline(spec, out, files, tokenizer, template, engine)
     cleaned = clean(line)
     kept, duplicates, warnings = drop_copies(line, cleaned)
     encoding, skipped = encode(line, cleaned, kept)
     planning, plan = decide(line, cleaned, encoding)
+    before_writing()
     streams = write(line, cleaned, encoding, planning, plan)
+    if spec.dedup.exact or spec.dedup.near is not None:
+        shutil.copyfile(line.work / "copies" / "duplicates.jsonl", out / "duplicates.jsonl")
     if spec.keep_rejects:
         _join_rejects(out / "rejects.jsonl", [*cleaned.units, *encoding])
     return {
@@ -161,7 +171,6 @@ def drop_copies(line: Pipeline, cleaned: Cleaned) -> tuple[np.ndarray, dict[str,
         (cleaned.pieces, [unit.folder for unit in signing], dedup),
     )
     (facts,) = run_stage("looking for copies", [unit], in_process)
-    shutil.copyfile(unit.folder / "duplicates.jsonl", line.out / "duplicates.jsonl")
     counts = {"exact": facts["exact"], "near": facts["near"]}
     return np.load(unit.folder / "kept.npy"), counts, facts["warnings"]
 
@@ -180,7 +189,7 @@ def encode(line: Pipeline, cleaned: Cleaned, kept: np.ndarray) -> tuple[list[Uni
                 line.work / "encode" / f"{number:05d}",
                 key_of("encode", VERSION, key, *asked),
                 encode_piece,
-                (piece.folder, piece.name, alive, line.spec, line.out / "tokenizer", line.template),
+                (piece.folder, piece.name, alive, line.spec, line.work / "tokenizer", line.template),
             )
         )
     facts = run_stage("encoding", units, line.engine)

@@ -4,13 +4,16 @@ import json
 import os
 import shutil
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from seedbed.data.filters import make_filter
 from seedbed.data.header import FORMAT_VERSION
-from seedbed.data.inputs import InputFile, list_inputs
+from seedbed.data.inputs import list_inputs
 from seedbed.data.pipeline import run
+from seedbed.data.place import LISTS, OURS, REQUEST, check_place, differences, is_there, read_request
+from seedbed.data.progress import say
 from seedbed.data.ray_engine import ray_engine
 from seedbed.data.spec import Spec
 from seedbed.data.stages import Engine, local_engine
@@ -18,12 +21,8 @@ from seedbed.data.steps import storage_type
 from seedbed.data.template import load_template
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
-from seedbed.files.atomic import COMMIT, commit, folder_damage, sync, write_atomic
+from seedbed.files.atomic import COMMIT, clear_leftovers, commit, sync, write_atomic
 from seedbed.files.lock import folder_lock
-
-REQUEST = "request.json"
-LISTS = ("rejects.jsonl", "duplicates.jsonl", "chat_template.jinja")
-OURS = {REQUEST, "header.json", COMMIT, ".lock", "work", "tokenizer", "train", "heldout", *LISTS}
 
 
 def prepare(
@@ -39,9 +38,9 @@ def prepare(
 
     Where it is there already, whole, nothing is done; where it was interrupted or is damaged, the missing shards are
     made. ``workers`` units are worked on at a time (default: one a core), in processes of this machine or as Ray
-    tasks. Raises InputError, before anything is read, for a specification that cannot work; where ``out`` holds
-    something else, or a store of another request unless ``overwrite``; at a bad record under on_bad strict; and where
-    no document is left.
+    tasks. Raises InputError, before anything is read, for a specification that cannot work, and where ``out`` holds
+    something else, or a store of another request unless ``overwrite``; then at a bad record under on_bad strict, and
+    where no document is left: nothing is left behind in a new folder, and a store that was to be replaced stays.
     """
     out, workers = Path(out), workers or os.cpu_count() or 1
     tokenizer = load_tokenizer(spec.tokenizer)
@@ -57,13 +56,23 @@ def prepare(
         "tokenizer": tokenizer.hash,
         "chat_template": template,
     }
-    _check_place(out, files, request, overwrite)
+    check_place(out, [file.path for file in files], request, overwrite)
     with folder_lock(out):
-        if _is_there(out, request):
+        if is_there(out, request):
+            say(f"{out}: is there already, whole, of the same request; nothing was done")
             return json.loads((out / "header.json").read_text(encoding="utf-8"))
-        _start(out, request, tokenizer)
-        with _open_engine(engine, workers, out / "work") as do:
-            header = run(spec, out.resolve(), files, tokenizer, template, do)
+        clear_leftovers(out)
+        new, begin = not (out / REQUEST).is_file(), partial(_begin, out, request, tokenizer)
+        if not (out / "header.json").is_file():  # else a store, which stays until its successor is certain
+            begin()
+        _save(tokenizer, out / "work" / "tokenizer")
+        try:
+            with _open_engine(engine, workers, out / "work") as do:
+                header = run(spec, out.resolve(), files, tokenizer, template, do, begin)
+        except InputError:
+            if new:
+                _remove(out)
+            raise
         write_atomic(out / "header.json", json.dumps(header, indent=1, ensure_ascii=False))
         if not keep_work:
             shutil.rmtree(out / "work")
@@ -71,67 +80,30 @@ def prepare(
     return header
 
 
-def _check_place(out: Path, files: list[InputFile], request: dict[str, Any], overwrite: bool) -> None:
-    """Raise InputError where writing to ``out`` would destroy, or seem to be, anything but what is asked for."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file; name a folder, or move the file away")
-    place = out.resolve()
-    for path in [*(file.path for file in files), request["spec"]["tokenizer"]]:
-        if Path(path).resolve().is_relative_to(place):
-            raise InputError(f"{out}: holds the input {path}; choose another name for the store")
-    entries = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
-    if entries - {".lock"} and not (out / REQUEST).is_file():
-        raise InputError(f"{out}: is not a store made here (no {REQUEST}), so it is kept; choose another name")
-    if foreign := sorted(entries - OURS):
-        raise InputError(f"{out}: holds {foreign[0]}, which was not written with it; move that away first")
-    if (out / "header.json").is_file() and not overwrite and (different := _differences(_read_request(out), request)):
-        raise InputError(
-            f"{out}: is a store of another request: {'; '.join(different[:3])}; choose another name or pass --overwrite"
-        )
-
-
-def _read_request(out: Path) -> Any:
-    try:
-        return json.loads((out / REQUEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-
-
-def _differences(old: Any, new: Any, path: str = "") -> list[str]:
-    """Where two requests differ, a phrase each."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            line
-            for key in [*new, *(key for key in old if key not in new)]
-            for line in _differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
-        ]
-    return [] if old == new else [f"{path} was {_short(old)}, asked is {_short(new)}"]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:60]}…"
-
-
-def _is_there(out: Path, request: dict[str, Any]) -> bool:
-    return (
-        (out / "header.json").is_file() and not _differences(_read_request(out), request) and folder_damage(out) is None
-    )
-
-
-def _start(out: Path, request: dict[str, Any], tokenizer: Tokenizer) -> None:
+def _begin(out: Path, request: dict[str, Any], tokenizer: Tokenizer) -> None:
     """Note what is asked for; from here on the folder is a store in the making. Shards that fit stay."""
     for name in (COMMIT, "header.json", *LISTS):
         (out / name).unlink(missing_ok=True)
-    if _differences(_read_request(out), request):
+    if differences(read_request(out), request):
         for name in ("train", "heldout", "tokenizer"):
             shutil.rmtree(out / name, ignore_errors=True)
     write_atomic(out / REQUEST, json.dumps(request, indent=1, ensure_ascii=False))
-    tokenizer.save(out / "tokenizer")
-    for entry in (out / "tokenizer").iterdir():
-        sync(entry)
+    _save(tokenizer, out / "tokenizer")
     if request["chat_template"] is not None:
         write_atomic(out / "chat_template.jinja", request["chat_template"])
+
+
+def _save(tokenizer: Tokenizer, folder: Path) -> None:
+    tokenizer.save(folder)
+    for entry in folder.iterdir():
+        sync(entry)
+
+
+def _remove(out: Path) -> None:
+    """Remove what was written into a folder that was new."""
+    for name in OURS - {".lock"}:
+        path = out / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _open_engine(engine: str, workers: int, work: Path) -> AbstractContextManager[Engine]:

@@ -194,7 +194,9 @@ def _paths(value: Any) -> Any:
 
 
 class Spec(Part):
-    sources: Annotated[list[Source], BeforeValidator(_paths), Field(min_length=1)]
+    sources: Annotated[
+        list[Source], BeforeValidator(_paths, json_schema_input_type=list[str | Source]), Field(min_length=1)
+    ]
     """Where records come from, in the order of training documents; a path alone is enough."""
     tokenizer: Text
     """Folder of the tokenizer."""
@@ -270,15 +272,23 @@ class Spec(Part):
 
 def load_spec(path: str | Path) -> Spec:
     """Read a specification, YAML or JSON. Raises InputError with file, path of the field, and what was meant."""
+    return spec_from(read_tree(path), str(path))
+
+
+def read_tree(path: str | Path) -> dict[str, Any]:
+    """The plain values of a specification's file. Raises InputError."""
     tree = parse_file(path)
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a specification is a mapping (sources:, tokenizer:, packing:, ...)")
-    return spec_from(tree, str(path))
+    return tree
 
 
-def spec_from(tree: dict[str, Any], where: str) -> Spec:
-    """A specification from plain values; ``where`` names the source in errors. Raises InputError as load_spec does."""
+def spec_from(tree: dict[str, Any], where: str, origin: dict[tuple[str, ...], str] | None = None) -> Spec:
+    """A specification from plain values; ``where`` names the source in errors, ``origin`` the option that set a path.
+
+    Raises InputError as load_spec does.
+    """
     try:
         return Spec.model_validate_json(to_json(tree, where))
     except ValidationError as error:
-        raise InputError(explain(error, where, {}, Spec)) from None
+        raise InputError(explain(error, where, origin or {}, Spec)) from None

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,11 +13,12 @@ from seedbed.errors import InputError
 def folder_lock(path: str | Path) -> Iterator[None]:
     """Hold the folder ``path`` for this process; the system lets go of it even when the process is killed.
 
-    Raises InputError, naming the holder's process id, when another process holds it. A folder that this call made and
-    that is still empty when the block ends is removed again.
+    Raises InputError, naming the holder's process id, when another process holds it. Folders that this call made, and
+    the lock file where it made that, are removed again when the block ends and nothing else is in them.
     """
     path = Path(path)
-    fresh = not path.exists()
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]  # the innermost first
+    fresh = not (path / ".lock").exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -39,4 +40,11 @@ def folder_lock(path: str | Path) -> Iterator[None]:
         finally:
             if fresh and [entry.name for entry in path.iterdir()] == [".lock"]:
                 (path / ".lock").unlink()
-                path.rmdir()
+                _remove_empty(made)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        if any(folder.iterdir()):
+            return
+        folder.rmdir()
