@@ -22,8 +22,9 @@ class PieceOfText(NamedTuple):
     """Path of the source that it came from, as the specification has it."""
     documents: int
 
-    def table(self) -> np.ndarray:
-        return np.load(self.folder / f"table-{self.name}.npy", mmap_mode="r")
+    def column(self, name: str) -> np.ndarray:
+        """A column of its table, [documents]."""
+        return np.load(self.folder / f"table-{self.name}.npy", mmap_mode="r")[name].copy()
 
     def document(self, offset: int) -> Document:
         with open(self.folder / f"documents-{self.name}.jsonl", "rb") as file:
@@ -36,25 +37,30 @@ def find_copies(folder: Path, pieces: Sequence[PieceOfText], signed: Sequence[Pa
 
     A document goes when its text, exactly or nearly, is that of an earlier one that stays.
     """
-    tables = [piece.table() for piece in pieces]
-    ends = np.cumsum([len(table) for table in tables])
+    offsets = [piece.column("offset") for piece in pieces]
+    ends = np.cumsum([piece.documents for piece in pieces])
     kept = np.ones(int(ends[-1]), bool)
 
     def locate(index: int) -> Document:
         piece = int(np.searchsorted(ends, index, side="right"))
-        row = tables[piece][index - (int(ends[piece]) - len(tables[piece]))]
-        return pieces[piece].document(int(row["offset"]))
+        return pieces[piece].document(int(offsets[piece][index - int(ends[piece])]))
 
     removals: list[Removal] = []
     if dedup.exact:
-        first = exact_duplicates(np.concatenate([table["hash"] for table in tables]))
+        first = exact_duplicates(np.concatenate([piece.column("hash") for piece in pieces]))
         kept &= first == np.arange(len(first))
         removals += [Removal(int(i), int(first[i]), 1.0, 1.0) for i in np.flatnonzero(~kept)]
     exact = len(removals)
     if dedup.near is not None:
-        matrices = [np.load(place / "signatures.npy", mmap_mode="r") for place in signed]
+        matrices = [_Signatures(place, piece.documents) for place, piece in zip(signed, pieces, strict=True)]
         with spinner("comparing:") as show:
-            removals += near_duplicates(matrices, kept, lambda index: content(locate(index)), dedup.near, show)
+            removals += near_duplicates(
+                matrices,  # pyright: ignore[reportArgumentType]
+                kept,
+                lambda index: content(locate(index)),
+                dedup.near,
+                show,
+            )
         kept[[removal.document for removal in removals]] = False
     with open(folder / "duplicates.jsonl", "w", encoding="utf-8") as file:
         for removal in sorted(removals):
@@ -63,14 +69,28 @@ def find_copies(folder: Path, pieces: Sequence[PieceOfText], signed: Sequence[Pa
             row |= {"estimate": removal.estimate, "jaccard": removal.jaccard}
             print(json.dumps(row, ensure_ascii=False), file=file)
     np.save(folder / "kept.npy", kept)
-    return {"exact": exact, "near": len(removals) - exact, "warnings": _warnings(pieces, tables, kept, dedup.alarm)}
+    return {"exact": exact, "near": len(removals) - exact, "warnings": _warnings(pieces, kept, dedup.alarm)}
 
 
-def _warnings(pieces: Sequence[PieceOfText], tables: Sequence[np.ndarray], kept: np.ndarray, share: float) -> list[str]:
+class _Signatures:
+    """Rows of a file [documents, permutations] uint32 that is open only while some are read: a process may have about
+    a thousand files open, and a corpus has more pieces."""
+
+    def __init__(self, folder: Path, documents: int):
+        self._file, self._documents = folder / "signatures.npy", documents
+
+    def __len__(self) -> int:
+        return self._documents
+
+    def __getitem__(self, rows: int | slice) -> np.ndarray:
+        return np.load(self._file, mmap_mode="r")[rows]
+
+
+def _warnings(pieces: Sequence[PieceOfText], kept: np.ndarray, share: float) -> list[str]:
     """A line for each source that lost more than ``share`` of its documents."""
     names = list(dict.fromkeys(piece.source for piece in pieces))
     numbers = [names.index(piece.source) for piece in pieces]
-    source = np.repeat(numbers, [len(table) for table in tables])
+    source = np.repeat(numbers, [piece.documents for piece in pieces])
     return [
         f"{names[alarm.source]}: {alarm.removed:,} of {alarm.documents:,} documents are copies of earlier ones, more "
         f"than the share of {share:g} at which to warn (dedup.alarm); duplicates.jsonl names them"

@@ -24,6 +24,10 @@ from seedbed.errors import GuardStop
 from seedbed.files.atomic import atomic_folder, folder_damage
 
 FACTS = "unit.json"
+KILLED = (
+    "a worker process was killed, perhaps for want of memory; what was finished is kept: run the same command again, "
+    "with fewer --workers"
+)
 
 
 @dataclass(frozen=True)
@@ -124,10 +128,7 @@ def _in_pool(pool: ProcessPoolExecutor, units: Sequence[Unit], finished: Callabl
             if future.done() and not future.cancelled():
                 future.result()
     except BrokenProcessPool:
-        raise GuardStop(
-            "a worker process was killed, perhaps for want of memory; what was finished is kept: run the same "
-            "command again, with fewer --workers"
-        ) from None
+        raise GuardStop(KILLED) from None
 
 
 def _start_worker() -> None:

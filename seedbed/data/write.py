@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ def write_shard(
     """
     output = stream.partition(".")[2]
     planned = read_plan(plan, stream, low, high)
-    sources = [_Piece(place / output, dtype) for place in encoded]
+    sources = _Pieces([place / output for place in encoded], dtype)
     counts = _write_index(folder, planned, sources, goes_on)
     if storage == "jsonl":
         _copy_documents(folder, planned, encoded, texts, output)
@@ -72,16 +72,29 @@ def write_shard(
     return counts
 
 
-class _Piece:
-    """The encoded sequences of one output of one piece."""
+class _Piece(NamedTuple):
+    """The encoded sequences of one output of one piece, memory-mapped."""
 
-    def __init__(self, stem: Path, dtype: str):
-        self.ids = read_array(Path(f"{stem}.ids.bin"), little(dtype))
-        trained = Path(f"{stem}.trained.bin")
-        self.trained = read_array(trained, TRAINED) if trained.is_file() else None
+    ids: np.ndarray  # [tokens]
+    trained: np.ndarray | None  # [tokens] bool
 
 
-def _write_index(folder: Path, planned: Planned, sources: list["_Piece"], goes_on: bool) -> dict[str, int]:
+class _Pieces:
+    """All pieces, each open only while it is read: a process may have about a thousand files open."""
+
+    def __init__(self, stems: Sequence[Path], dtype: str):
+        self._stems, self.dtype = stems, little(dtype)
+        self.masked = self._trained(0).is_file()
+
+    def __getitem__(self, number: int) -> _Piece:
+        ids = read_array(Path(f"{self._stems[number]}.ids.bin"), self.dtype)
+        return _Piece(ids, read_array(self._trained(number), TRAINED) if self.masked else None)
+
+    def _trained(self, number: int) -> Path:
+        return Path(f"{self._stems[number]}.trained.bin")
+
+
+def _write_index(folder: Path, planned: Planned, sources: _Pieces, goes_on: bool) -> dict[str, int]:
     ends = np.cumsum(planned.length)
     starts = ends - planned.length  # [s] in the shard
     tokens = int(ends[-1])
@@ -130,15 +143,15 @@ def _by_piece(piece: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
             yield int(piece[rows[0]]), rows
 
 
-def _blocks(planned: Planned, sources: list["_Piece"]) -> Iterator[Encoded]:
+def _blocks(planned: Planned, sources: _Pieces) -> Iterator[Encoded]:
     """The tokens of the segments in order, some millions at a time."""
     ends = np.cumsum(planned.length)
     edges = np.unique(np.append(np.searchsorted(ends, np.arange(0, int(ends[-1]), BLOCK_TOKENS)), len(ends)))
     for low, high in pairwise(edges):
         length, start, piece = (column[low:high] for column in (planned.length, planned.start, planned.piece))
         into = np.cumsum(length) - length
-        ids = np.empty(int(length.sum()), sources[0].ids.dtype)
-        trained = None if sources[0].trained is None else np.empty(len(ids), bool)
+        ids = np.empty(int(length.sum()), sources.dtype)
+        trained = np.empty(len(ids), bool) if sources.masked else None
         for number, rows in _by_piece(piece):
             source, there, here = sources[number], ranges(start[rows], length[rows]), ranges(into[rows], length[rows])
             ids[here] = source.ids[there]
@@ -147,14 +160,13 @@ def _blocks(planned: Planned, sources: list["_Piece"]) -> Iterator[Encoded]:
         yield Encoded(ids, trained)
 
 
-def _copy_tokens(folder: Path, planned: Planned, sources: list["_Piece"], storage: str, dtype: str) -> None:
-    masked = sources[0].trained is not None
+def _copy_tokens(folder: Path, planned: Planned, sources: _Pieces, storage: str, dtype: str) -> None:
     with ExitStack() as stack:
         if storage == "hdf5":
             file = stack.enter_context(h5py.File(folder / "tokens.h5", "w", libver="latest"))
             size = int(planned.length.sum())
             datasets = [file.create_dataset("tokens", (size,), little(dtype))]
-            if masked:
+            if sources.masked:
                 datasets.append(file.create_dataset("trained", (size,), TRAINED))
             at = 0
             for block in _blocks(planned, sources):
@@ -162,7 +174,7 @@ def _copy_tokens(folder: Path, planned: Planned, sources: list["_Piece"], storag
                     dataset[at : at + len(block.ids)] = values
                 at += len(block.ids)
             return
-        names = ["tokens.bin", "trained.bin"][: 1 + masked]
+        names = ["tokens.bin", "trained.bin"][: 1 + sources.masked]
         files = [stack.enter_context(open(folder / name, "wb")) for name in names]
         for block in _blocks(planned, sources):
             files[0].write(block.ids.data)
@@ -177,22 +189,18 @@ def _copy_documents(
     opens = np.flatnonzero((planned.position == 0) | (np.arange(len(planned.piece)) == 0))
     starts = (np.cumsum(planned.length) - planned.length - planned.position)[opens]
     lines: list[int] = []
-    with ExitStack() as stack:
-        out = stack.enter_context(open(folder / "documents.jsonl", "wb"))
-        files = {}
-        for segment in opens:
-            piece = int(planned.piece[segment])
-            if piece not in files:
-                place, name = texts[piece]
-                offsets = np.load(place / f"table-{name}.npy")["offset"][np.load(encoded[piece] / "kept.npy")]
-                begins = np.load(encoded[piece] / f"{output}.starts.npy")
-                files[piece] = stack.enter_context(open(place / f"documents-{name}.jsonl", "rb")), offsets, begins
-            file, offsets, begins = files[piece]
-            row = int(np.searchsorted(begins, planned.start[segment] - planned.position[segment], side="right")) - 1
-            file.seek(int(offsets[row]))
-            sequence = json.loads(file.readline())[5][output][0]
-            lines.append(out.tell())
-            out.write(json.dumps(sequence, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n")
+    with open(folder / "documents.jsonl", "wb") as out:
+        for piece, segments in groupby(opens.tolist(), key=lambda segment: int(planned.piece[segment])):
+            place, name = texts[piece]
+            offsets = np.load(place / f"table-{name}.npy")["offset"][np.load(encoded[piece] / "kept.npy")]
+            begins = np.load(encoded[piece] / f"{output}.starts.npy")
+            with open(place / f"documents-{name}.jsonl", "rb") as documents:
+                for segment in segments:
+                    begin = planned.start[segment] - planned.position[segment]
+                    documents.seek(int(offsets[int(np.searchsorted(begins, begin, side="right")) - 1]))
+                    sequence = json.loads(documents.readline())[5][output][0]
+                    lines.append(out.tell())
+                    out.write(json.dumps(sequence, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n")
     np.array(lines, PLACE).tofile(folder / "lines.bin")
     starts.astype(PLACE).tofile(folder / "starts.bin")
 
