@@ -38,8 +38,14 @@ def explain(
         dotted, message = dotted + ".kind", f"unknown value '{tag}'; {suggest(tag, words)} ({' | '.join(words)})"
     elif loc and str(first["loc"][-1]).startswith("constrained-"):
         message = f"write a whole number of steps (10) or a share of the run (0.02), not {_show(first['input'])}"
-    elif kind not in ("law", "law_option", "missing"):
+    elif kind == "missing":
+        message = _missing(first["loc"], tree)
+    elif kind in ("too_short", "string_too_short") and not first["input"]:
+        message = "is empty; it needs one at least" if kind == "too_short" else "is empty"
+    elif kind not in ("law", "law_option"):
         message = f"{message[0].lower()}{message[1:]}, not {_show(first['input'])}"
+    if loc and loc[-1] == "[key]":  # so pydantic calls a key of a mapping, behind the key itself
+        dotted, message = ".".join(loc[:-2]), f"the key {_show(first['input'])} {message}"
     others = len({tuple(place) for place in places}) - 1
     more = f" (and {others} more)" if others else ""
     return " ".join(f"{source}: {dotted + ': ' if dotted else ''}{message}{more}".splitlines())
@@ -63,7 +69,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _show(value: Any) -> str:
-    text = repr(value)
+    text = "null" if value is None else repr(value)
     return text if len(text) <= 100 else f"{text[:100]}…"
 
 
@@ -97,11 +103,23 @@ def _key_hint(key: str, loc: tuple[Any, ...], tree: type[BaseModel]) -> str:
     return f"did you mean '{' or '.join(exact)}'?".replace(" or ", "' or '") if exact else suggest(key, known)
 
 
+def _missing(loc: tuple[Any, ...], tree: type[BaseModel]) -> str:
+    """What to say of a key that is not there: what it is for, in the words of its field."""
+    field = _model_at(loc[:-1], tree).model_fields.get(str(loc[-1]))
+    meaning = " ".join((field.description or "").split()) if field else ""
+    return f"is missing: {meaning}" if meaning else "is missing"
+
+
 def _known_keys(loc: tuple[Any, ...], model: type[BaseModel]) -> list[str]:
+    return list(_model_at(loc, model).model_fields)
+
+
+def _model_at(loc: tuple[Any, ...], model: type[BaseModel]) -> type[BaseModel]:
+    """The section that a path leads to, or the one around what it leads to."""
     for index, key in enumerate(loc):
         inner = section(model, str(key), str(loc[index + 1]) if index + 1 < len(loc) else None)
         model = inner or model  # not a key: the branch of a union, which has been chosen already
-    return list(model.model_fields)
+    return model
 
 
 def _paths(model: type[BaseModel], prefix: str = "") -> list[str]:

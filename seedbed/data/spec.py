@@ -4,13 +4,20 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from seedbed.config.explain import explain
 from seedbed.config.reader import parse_file, to_json
 from seedbed.errors import InputError
 
-Text = Annotated[str, Field(min_length=1, pattern="^[^\\x00]*$")]
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("holds a NUL character, which no path and no key has")
+    return text
+
+
+Text = Annotated[str, Field(min_length=1), AfterValidator(_without_nul)]
 Count = Annotated[int, Field(ge=0, lt=2**40)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Share = Annotated[float, Field(ge=0, le=1)]
