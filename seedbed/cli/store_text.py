@@ -28,7 +28,7 @@ def show_header(header: dict[str, Any]) -> None:
     filled = [_share(stream["tokens"], stream["tokens"] + stream["padding"]) for stream in streams.values()]
     rows.insert(keys.index("bins") + 1, ["fill of bins", *filled])
     console().print(table("", ["", *streams], rows))
-    copies = {f"copies, {kind}": count for kind, count in header["duplicates"].items()}
+    copies = {f"copies, {kind}": count for kind, count in header["duplicates"].items() if count}
     _show_bars("left out", ("reason", "records"), {**header["skipped"], **copies})
     _show_bars("mended", ("what", "times"), header["repaired"])
 
