@@ -164,9 +164,10 @@ def drop_copies(line: Pipeline, cleaned: Cleaned) -> tuple[np.ndarray, dict[str,
             for number, (piece, key) in enumerate(zip(cleaned.pieces, cleaned.keys, strict=True))
         ]
         run_stage("signing", signing, line.engine)
+    sources = [piece.source for piece in cleaned.pieces]  # which a warning names
     unit = Unit(
         line.work / "copies",
-        key_of("copies", VERSION, line.asked("dedup"), cleaned.keys, [unit.key for unit in signing]),
+        key_of("copies", VERSION, line.asked("dedup"), cleaned.keys, sources, [unit.key for unit in signing]),
         find_copies,
         (cleaned.pieces, [unit.folder for unit in signing], dedup),
     )
@@ -183,7 +184,8 @@ def encode(line: Pipeline, cleaned: Cleaned, kept: np.ndarray) -> tuple[list[Uni
     units, start = [], 0
     for number, (piece, key) in enumerate(zip(cleaned.pieces, cleaned.keys, strict=True)):
         alive, start = kept[start : start + piece.documents], start + piece.documents
-        asked = meaning, np.packbits(alive).tobytes().hex(), line.dtype, line.tokenizer.hash, line.template
+        tokenizer = line.tokenizer.hash, line.tokenizer.bos_id, line.tokenizer.eos_id
+        asked = meaning, np.packbits(alive).tobytes().hex(), line.dtype, tokenizer, line.template
         units.append(
             Unit(
                 line.work / "encode" / f"{number:05d}",
@@ -274,11 +276,16 @@ def _idle_bins(streams: dict[str, Any], spec: Spec) -> list[str]:
 
 
 def _remove_strangers(out: Path, units: Sequence[Unit]) -> None:
-    """Remove what earlier requests wrote where now nothing is wanted: a store has no file that its header lacks."""
+    """Remove what else lies beside shards, of earlier requests: a store has no file that its header lacks."""
     wanted = {unit.folder for unit in units}
-    for folder in [path.parent for split in ("train", "heldout") for path in (out / split).rglob(COMMIT)]:
-        if folder not in wanted:
-            shutil.rmtree(folder)
+    around = {parent for folder in wanted for parent in folder.parents}
+    entries = [out / split for split in ("train", "heldout") if (out / split).is_dir()]
+    while entries:
+        entry = entries.pop()
+        if entry in around:
+            entries += entry.iterdir()
+        elif entry not in wanted:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def _nothing_left(line: Pipeline, skipped: Counter[str]) -> InputError:

@@ -12,7 +12,7 @@ from seedbed.data.filters import make_filter
 from seedbed.data.header import FORMAT_VERSION
 from seedbed.data.inputs import list_inputs
 from seedbed.data.pipeline import run
-from seedbed.data.place import LISTS, OURS, REQUEST, check_place, differences, is_there, read_request
+from seedbed.data.place import LISTS, OURS, REQUEST, check_place, is_there
 from seedbed.data.progress import say
 from seedbed.data.ray_engine import ray_engine
 from seedbed.data.spec import Spec
@@ -53,13 +53,14 @@ def prepare(
         "format_version": FORMAT_VERSION,
         "spec": spec.model_dump(mode="json"),
         "inputs": {file.path: file.fingerprint for file in files},
-        "tokenizer": tokenizer.hash,
+        "tokenizer": [tokenizer.hash, tokenizer.bos_token, tokenizer.eos_token, tokenizer.padded_size],
         "chat_template": template,
     }
     check_place(out, [file.path for file in files], request, overwrite)
     with folder_lock(out):
         if is_there(out, request):
             say(f"{out}: is there already, whole, of the same request; nothing was done")
+            _clear_work(out, keep_work)
             return json.loads((out / "header.json").read_text(encoding="utf-8"))
         clear_leftovers(out)
         new, begin = not (out / REQUEST).is_file(), partial(_begin, out, request, tokenizer)
@@ -74,9 +75,9 @@ def prepare(
                 _remove(out)
             raise
         write_atomic(out / "header.json", json.dumps(header, indent=1, ensure_ascii=False))
-        if not keep_work:
-            shutil.rmtree(out / "work")
+        clear_leftovers(out)
         commit(out, leave_out=(".lock", "work"))
+        _clear_work(out, keep_work)
     return header
 
 
@@ -84,9 +85,7 @@ def _begin(out: Path, request: dict[str, Any], tokenizer: Tokenizer) -> None:
     """Note what is asked for; from here on the folder is a store in the making. Shards that fit stay."""
     for name in (COMMIT, "header.json", *LISTS):
         (out / name).unlink(missing_ok=True)
-    if differences(read_request(out), request):
-        for name in ("train", "heldout", "tokenizer"):
-            shutil.rmtree(out / name, ignore_errors=True)
+    shutil.rmtree(out / "tokenizer", ignore_errors=True)  # its files depend on the tokenizer
     write_atomic(out / REQUEST, json.dumps(request, indent=1, ensure_ascii=False))
     _save(tokenizer, out / "tokenizer")
     if request["chat_template"] is not None:
@@ -97,6 +96,12 @@ def _save(tokenizer: Tokenizer, folder: Path) -> None:
     tokenizer.save(folder)
     for entry in folder.iterdir():
         sync(entry)
+
+
+def _clear_work(out: Path, keep_work: bool) -> None:
+    """Remove the stages' files; also those of a run that was killed after it had committed the store."""
+    if not keep_work:
+        shutil.rmtree(out / "work", ignore_errors=True)
 
 
 def _remove(out: Path) -> None:

@@ -93,8 +93,8 @@ def _clear_leftovers(path: Path) -> None:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove everything that writers left unfinished in ``folder``; the caller holds the folder's lock."""
-    for leftover in folder.glob(f"{_ASIDE}*"):
+    """Remove everything that writers left unfinished in ``folder`` or below; the caller holds the folder's lock."""
+    for leftover in sorted(folder.rglob(f"{_ASIDE}*"), reverse=True):  # what lies in another one goes before it
         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
 
