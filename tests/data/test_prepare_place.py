@@ -1,0 +1,151 @@
+"""Where a store may be made, and what wrong input and interruptions leave there."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from sample_texts import TEXTS
+
+from seedbed.data.prepare import prepare
+from seedbed.data.spec import spec_from
+from seedbed.errors import InputError
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def make(tmp_path, tokenizer):
+    """Prepare `a.jsonl` at a folder, with more of a specification."""
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS * 3))
+
+    def call(out, overwrite=False, **more):
+        tree = {"sources": [str(tmp_path / "a.jsonl")], "tokenizer": str(tokenizer.folder), "heldout": 0}
+        tree["packing"] = {"seq_len": 16}
+        return prepare(spec_from(tree | more, "test"), out, workers=1, overwrite=overwrite)
+
+    return call
+
+
+@pytest.fixture
+def spoil(tmp_path):
+    """Make the last record of `a.jsonl` a bad one."""
+
+    def call():
+        with open(tmp_path / "a.jsonl", "a") as file:
+            file.write('{"txt": "a"}\n')
+
+    return call
+
+
+@pytest.mark.parametrize("place", ["new", "deep/er/new", "empty"])
+def test_wrong_input_leaves_nothing_in_a_new_place(place, make, spoil, tmp_path):
+    """Not even an empty folder, nor the lock file in one that was there."""
+    (tmp_path / "empty").mkdir()
+    spoil()
+    before = sorted(tmp_path.rglob("*"))
+    for problem, more in (
+        ("a.jsonl:.*: no field 'text'", {}),
+        ("no document left", {"on_bad": "skip", "min_chars": 10**6}),
+        ("verse", {"on_bad": "skip", "mixture": {"weights": {"verse": 1}}}),
+        ("nowhere.jsonl: no such file", {"sources": [str(tmp_path / "nowhere.jsonl")]}),
+        ("no such folder", {"tokenizer": str(tmp_path / "nowhere")}),
+        ("filters.datatrove.C4: unknown filter", {"filters": {"datatrove": {"C4": {}}}}),
+    ):
+        with pytest.raises(InputError, match=problem):
+            make(tmp_path / place, **more)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_store_survives_wrong_input_that_was_to_replace_it(make, spoil, tmp_path):
+    make(tmp_path / "s", dedup={"exact": True})
+    before = files_in(tmp_path / "s")
+    spoil()
+    with pytest.raises(InputError, match="no field 'text'"):
+        make(tmp_path / "s", overwrite=True, packing={"seq_len": 8})
+    after = files_in(tmp_path / "s")
+    assert {name: after[name] for name in before} == before
+    make(tmp_path / "s", overwrite=True, packing={"seq_len": 8}, on_bad="skip")
+    make(tmp_path / "t", packing={"seq_len": 8}, on_bad="skip")
+    assert files_in(tmp_path / "s") == files_in(tmp_path / "t")
+
+
+def test_the_same_again_does_nothing_and_says_so(make, tmp_path, capsys):
+    header = make(tmp_path / "s")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*") if path.name != ".lock"}
+    capsys.readouterr()
+    assert make(tmp_path / "s") == header
+    assert (
+        capsys.readouterr().err == f"{tmp_path / 's'}: is there already, whole, of the same request; nothing was done\n"
+    )
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*") if path.name != ".lock"} == before
+
+
+def test_another_request_is_refused_with_what_differs(make, tmp_path):
+    make(tmp_path / "s")
+    (tmp_path / "b.jsonl").write_text('{"text": "b"}\n')
+    before = files_in(tmp_path / "s")
+    for more, different in (
+        ({"packing": {"seq_len": 8}}, "packing.seq_len was 16, asked is 8"),
+        ({"dedup": {"near": {}}}, "dedup.near was null, asked is {"),
+        ({"sources": [str(tmp_path / "b.jsonl")]}, f"sources.0.path was .*the input {tmp_path / 'b.jsonl'} is new; "
+         f"the input {tmp_path / 'a.jsonl'} is gone"),
+        ({"min_chars": 1, "max_chars": 2, "heldout": 0.5, "clean": ["nfc"], "on_bad": "skip", "keep_rejects": True},
+         "and 1 more; choose another name or pass --overwrite"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=different) as error:
+            make(tmp_path / "s", **more)
+        assert len(str(error.value).splitlines()) == 1
+    (tmp_path / "a.jsonl").write_text('{"text": "changed"}\n')
+    with pytest.raises(InputError, match=f"the input {tmp_path / 'a.jsonl'} changed"):
+        make(tmp_path / "s")
+    assert files_in(tmp_path / "s") == before
+
+
+def test_an_unfinished_store_goes_on(make, tmp_path):
+    """Killed before the header, while it began, or with the request of another run: the same bytes in the end."""
+    make(tmp_path / "whole")
+    for number, leave in enumerate(
+        (("request.json", "train", "tokenizer"), ("request.json",), (".partial-1-request.json",))
+    ):
+        out = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", out)
+        (out / ".partial-1-request.json").write_text("{")
+        for entry in out.iterdir():
+            if entry.name not in leave:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        if number == 1:
+            (out / "request.json").write_text('{"spec": {"heldout": 0.3}}')
+        make(out)
+        assert files_in(out) == files_in(tmp_path / "whole")
+
+
+def test_a_damaged_shard_is_made_anew(make, tmp_path):
+    make(tmp_path / "s")
+    before = files_in(tmp_path / "s")
+    shard = tmp_path / "s" / "train" / "00000" / "tokens.bin"
+    shard.write_bytes(shard.read_bytes()[:-3])
+    make(tmp_path / "s")
+    assert files_in(tmp_path / "s") == before
+
+
+def test_what_is_not_a_store_is_kept(make, tmp_path):
+    make(tmp_path / "s")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("x")
+    (tmp_path / "s" / "notes").write_text("x")
+    (tmp_path / "file").write_text("x")
+    before = files_in(tmp_path)
+    for out, problem in (
+        (tmp_path / "mine", "is not a store made here"),
+        (tmp_path / "s", "holds notes, which was not written with it"),
+        (tmp_path / "file", "is a file"),
+        (tmp_path / "file" / "s", "is a file, or lies in one|Not a directory"),
+        (tmp_path, "holds the input"),
+    ):
+        for overwrite in (False, True):
+            with pytest.raises(InputError, match=problem):
+                make(out, overwrite=overwrite)
+    assert files_in(tmp_path) == before
