@@ -273,3 +273,36 @@ def test_more_pieces_than_files_may_be_open(corpus, tokenizer, tmp_path, monkeyp
 def test_preparing_does_not_import_torch():
     script = "import sys, seedbed.data.prepare, seedbed.data.pipeline; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+MEASURED = """
+import json, resource, sys
+from pathlib import Path
+from prepared import make
+spec, out = json.loads(sys.argv[1]), Path(sys.argv[2])
+if __name__ == "__main__":
+    make(spec, out, workers=2)
+    print([resource.getrusage(who).ru_maxrss * 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)])
+"""
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_pieces_and_of_numbers_for_each_document(tokenizer, tmp_path):
+    """Peaks at 1x and 4x of the same short documents, in bytes: of the main process, and of the largest worker."""
+    (tmp_path / "measured.py").write_text(MEASURED)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    peaks = {}
+    for times in (1, 4):
+        corpus = tmp_path / f"corpus{times}"
+        corpus.mkdir()
+        for number in range(times):
+            lines = (json.dumps({"text": f"{number} {i} the same short text {i * 7919}"}) for i in range(50_000))
+            (corpus / f"{number}.jsonl").write_text("\n".join(lines))
+        spec = spec_of(corpus, tokenizer.folder, sections=[{"field": "text"}], dedup={"exact": True}, filters={})
+        spec["storage"] = {"shard_tokens": 1_000_000}
+        command = [sys.executable, tmp_path / "measured.py", json.dumps(spec), tmp_path / f"store{times}"]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        peaks[times] = json.loads(done.stdout)
+    main, worker = ((peaks[4][who] - peaks[1][who]) / 150_000 for who in (0, 1))
+    assert main < 300
+    assert worker < 100
