@@ -69,12 +69,14 @@ def recipe_config(folder: Path, overrides: list[str]) -> "Config":
 def corpus(folder: Path, config: "Config") -> None:
     """Stages 1 and 2: documents, tokenizer and store, each kept where it is whole."""
     from seedbed.data.bpe import train_tokenizer
+    from seedbed.data.place import check_place
     from seedbed.data.prepare import prepare
     from seedbed.data.spec import spec_from
     from seedbed.data.stdlib import stdlib_records
     from seedbed.files.atomic import folder_damage, require_replaceable, write_atomic
 
     texts, tokenizer_dir, store_dir = folder / "corpus.jsonl", folder / "tokenizer", folder / "store"
+    check_place(store_dir, [str(texts), str(tokenizer_dir)])
     trained = folder_damage(tokenizer_dir) is None
     if not trained:
         require_replaceable(tokenizer_dir, "tokenizer.json")

@@ -84,6 +84,7 @@ def near_duplicates(
                 break
         else:
             buckets.keep(position)
+    show(f"{len(shared):,} similar documents compared, {len(removals):,} removed")
     return removals
 
 

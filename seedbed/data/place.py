@@ -1,7 +1,7 @@
 """Whether a folder may become a store, or is already the one that is asked for."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ OURS = {REQUEST, "header.json", COMMIT, ".lock", "work", "tokenizer", "train", "
 SAID = 5  # differences that a message lists
 
 
-def check_place(out: Path, inputs: Sequence[str], request: dict[str, Any], overwrite: bool) -> None:
-    """Raise InputError where writing to ``out`` would destroy, or seem to be, anything but what is asked for."""
+def check_place(out: Path, inputs: Iterable[str]) -> None:
+    """Raise InputError where a store at ``out`` would destroy, or seem to be, anything but a store."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder, or move the file away")
     place = out.resolve()
-    for path in [*inputs, request["spec"]["tokenizer"]]:
+    for path in inputs:
         if Path(path).resolve().is_relative_to(place):
             raise InputError(f"{out}: holds the input {path}; choose another name for the store")
     entries = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
@@ -28,7 +28,11 @@ def check_place(out: Path, inputs: Sequence[str], request: dict[str, Any], overw
         raise InputError(f"{out}: is not a store made here (no {REQUEST}), so it is kept; choose another name")
     if foreign := sorted(entries - OURS):
         raise InputError(f"{out}: holds {foreign[0]}, which was not written with it; move that away first")
-    if (out / "header.json").is_file() and not overwrite and (different := differences(read_request(out), request)):
+
+
+def check_request(out: Path, request: dict[str, Any]) -> None:
+    """Raise InputError where ``out`` is a store of another request."""
+    if (out / "header.json").is_file() and (different := differences(read_request(out), request)):
         more = f"; and {len(different) - SAID} more" if len(different) > SAID else ""
         raise InputError(
             f"{out}: is a store of another request: {'; '.join(different[:SAID])}{more}; choose another name or pass "
@@ -65,7 +69,7 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> list[str]:
             return [f"{'.'.join(keys)} was {_short(old)}, asked is {_short(new)}"]
         case "inputs", file:
             return [f"the input {file} {'is new' if old is None else 'is gone' if new is None else 'changed'}"]
-    return [f"{' '.join(path).replace('_', ' ') or 'request'} changed"]
+    return [f"the {path[0].replace('_', ' ') if path else 'request'} changed"]
 
 
 def _short(value: Any) -> str:

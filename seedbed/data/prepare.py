@@ -12,7 +12,7 @@ from seedbed.data.filters import make_filter
 from seedbed.data.header import FORMAT_VERSION
 from seedbed.data.inputs import list_inputs
 from seedbed.data.pipeline import run
-from seedbed.data.place import LISTS, OURS, REQUEST, check_place, is_there
+from seedbed.data.place import LISTS, OURS, REQUEST, check_place, check_request, is_there
 from seedbed.data.progress import say
 from seedbed.data.ray_engine import ray_engine
 from seedbed.data.spec import Spec
@@ -56,7 +56,9 @@ def prepare(
         "tokenizer": [tokenizer.hash, tokenizer.bos_token, tokenizer.eos_token, tokenizer.padded_size],
         "chat_template": template,
     }
-    check_place(out, [file.path for file in files], request, overwrite)
+    check_place(out, [*(file.path for file in files), spec.tokenizer])
+    if not overwrite:
+        check_request(out, request)
     with folder_lock(out):
         if is_there(out, request):
             say(f"{out}: is there already, whole, of the same request; nothing was done")

@@ -79,7 +79,7 @@ def test_the_real_corpus_trains(real_data, tmp_path):
         subprocess.run([*SEEDBED, *arguments], cwd=tmp_path, check=True, capture_output=True)
     header = json.loads((tmp_path / "store" / "header.json").read_text())
     lines = sum(len(Path(file).read_bytes().splitlines()) for file in files)
-    assert sum(split["documents"] for split in header["splits"].values()) == lines
+    assert sum(stream["documents"] for stream in header["streams"].values()) == lines
     rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["kind"] == "eval"
     assert rows[-2]["loss"] < rows[0]["loss"]
