@@ -1,7 +1,10 @@
+import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from sample_texts import TEXTS
+from stores import Text, make_store
 
 from seedbed.data.bpe import train_tokenizer
 from seedbed.data.tokenizer import Tokenizer
@@ -15,3 +18,26 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 @pytest.fixture(scope="session")
 def small_corpus(real_data) -> list[Path]:
     return sorted((real_data / "corpus" / "small").glob("*.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def no_flush():
+    """Nothing is flushed to the disk, so that making a store takes some hundredths of a second."""
+    with mock.patch("os.fsync"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def made(tokenizer, tmp_path_factory) -> dict[str, Path]:
+    """A store in each form, of several shards; tests that change one copy it first."""
+    folder = tmp_path_factory.mktemp("made")
+    texts = [Text(f"d{i}", text) for i, text in enumerate(TEXTS * 5)]
+    for form in ("bin", "hdf5", "jsonl"):
+        make_store(texts, tokenizer, folder / form, 16, 0.2, storage={"format": form, "shard_tokens": 100})
+    return {form: folder / form for form in ("bin", "hdf5", "jsonl")}
+
+
+@pytest.fixture
+def store(made, tmp_path) -> Path:
+    """A copy of the flat one."""
+    return shutil.copytree(made["bin"], tmp_path / "s")

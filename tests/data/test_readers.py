@@ -21,6 +21,7 @@ from seedbed.data.split import IGNORED, Split
 from seedbed.data.store import Store
 from seedbed.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("no_flush")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30).filter(lambda text: text.strip())
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {% generation %}{{ m.content }}{{ eos_token }}{% endgeneration %}\n"
@@ -31,12 +32,6 @@ SECTIONS = {
     "masked": [{"field": "prompt", "action": "mask"}, {"field": "text"}],
     "chat": [{"field": "prompt", "action": "by_role", "answer": "text"}],
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_is_flushed():
-    with mock.patch("seedbed.files.atomic.sync"), mock.patch("seedbed.data.prepare.sync"):
-        yield
 
 
 def stores(folder: Path, records, tokenizer, forms, packing, shard_tokens=10**8, sections="text", **spec):
@@ -78,12 +73,15 @@ def requests(draw: st.DrawFn):
     records[0]["split"] = "train"
     more: dict[str, Any] = {"heldout": draw(st.sampled_from([0.0, 0.4]))}
     if draw(st.booleans()):
+        records = [*records, *records[:2], records[-1] | {"text": "the last"}]
+        more["dedup"] = {"exact": True}
+    if draw(st.booleans()):
         more["mixture"] = {"weights": {records[0]["domain"]: 1}, "max_epochs": 2.5}
     shard_tokens, sections = draw(st.integers(20, 400)), draw(st.sampled_from(list(SECTIONS)))
     return records, packing, shard_tokens, sections, more
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(requests(), st.integers(1, 600))
 def test_same_batches_from_every_form(tokenizer, request_, piece_bytes):
     """Masks and chats, shards that begin inside a document, documents that are read twice, many pieces."""
