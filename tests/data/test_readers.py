@@ -73,9 +73,6 @@ def requests(draw: st.DrawFn):
     records[0]["split"] = "train"
     more: dict[str, Any] = {"heldout": draw(st.sampled_from([0.0, 0.4]))}
     if draw(st.booleans()):
-        records = [*records, *records[:2], records[-1] | {"text": "the last"}]
-        more["dedup"] = {"exact": True}
-    if draw(st.booleans()):
         more["mixture"] = {"weights": {records[0]["domain"]: 1}, "max_epochs": 2.5}
     shard_tokens, sections = draw(st.integers(20, 400)), draw(st.sampled_from(list(SECTIONS)))
     return records, packing, shard_tokens, sections, more
@@ -210,3 +207,19 @@ def test_lazy_texts_are_refused_where_bins_need_lengths(tokenizer, tmp_path, str
     with pytest.raises(InputError, match=r"storage\.format: jsonl .*only packing\.strategy simple"):
         stores(tmp_path, LONG, tokenizer, ["jsonl"], {"strategy": strategy, "seq_len": 32})
     assert not (tmp_path / "jsonl").exists()
+
+
+def test_records_that_are_left_out_leave_no_trace(tokenizer, tmp_path):
+    """Copies between other documents: the store is the one of the documents that stay."""
+    rows = [row | {"domain": "ab"[number % 2], "text": f"{number} {row['text']}"} for number, row in enumerate(LONG)]
+    found = []
+    for name, records in (("once", rows), ("twice", [rows[0], *rows[:3], rows[1], *rows[3:], rows[5]])):
+        (tmp_path / name).mkdir()
+        made = stores(tmp_path / name, records, tokenizer, ["bin", "jsonl"], {"seq_len": 32}, dedup={"exact": True})
+        check_same([store.split("train") for store in made])
+        for store in made:
+            stream = store.header["streams"]["train"]
+            counts = {key: value for key, value in stream.items() if key != "shards"}
+            found.append((store.split("train").fingerprint, counts, store.header["groups"]))
+        assert made[0].header["duplicates"]["exact"] == len(records) - len(rows)
+    assert found[:2] == found[2:]
