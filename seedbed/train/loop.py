@@ -82,8 +82,8 @@ def train_step(job: Job, forward: Callable[..., torch.Tensor]) -> dict[str, Any]
     n_targets = int((batch.targets != IGNORED).sum())
     if n_targets == 0:
         raise GuardStop(
-            f"step {job.step + 1}: no token of the batch is supervised; look at the warnings of `seedbed data prepare`, "
-            "prepare with longer bins, or raise train.batch_size"
+            f"step {job.step + 1}: no token of the batch is supervised; look at the warnings of `seedbed data "
+            "prepare`, prepare with longer bins, or raise train.batch_size"
         )
     factor = rate(job.step, config.train.steps, config.optim.schedule)
     job.optimizers.set_rate(factor)
