@@ -40,7 +40,8 @@ def prepare(
     made. ``workers`` units are worked on at a time (default: one a core), in processes of this machine or as Ray
     tasks. Raises InputError, before anything is read, for a specification that cannot work, and where ``out`` holds
     something else, or a store of another request unless ``overwrite``; then at a bad record under on_bad strict, and
-    where no document is left: nothing is left behind in a new folder, and a store that was to be replaced stays.
+    where no document is left: a new folder in which nothing was finished is removed again, and a store that was to be
+    replaced stays.
     """
     out, workers = Path(out), workers or os.cpu_count() or 1
     tokenizer = load_tokenizer(spec.tokenizer)
@@ -73,7 +74,7 @@ def prepare(
             with _open_engine(engine, workers, out / "work") as do:
                 header = run(spec, out.resolve(), files, tokenizer, template, do, begin)
         except InputError:
-            if new:
+            if new and not any((out / "work").rglob(COMMIT)):  # no unit was finished, so there is nothing to go on with
                 _remove(out)
             raise
         write_atomic(out / "header.json", json.dumps(header, indent=1, ensure_ascii=False))

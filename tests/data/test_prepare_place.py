@@ -48,8 +48,6 @@ def test_wrong_input_leaves_nothing_in_a_new_place(place, make, spoil, tmp_path)
     before = sorted(tmp_path.rglob("*"))
     for problem, more in (
         ("a.jsonl:.*: no field 'text'", {}),
-        ("no document left", {"on_bad": "skip", "min_chars": 10**6}),
-        ("verse", {"on_bad": "skip", "mixture": {"weights": {"verse": 1}}}),
         ("nowhere.jsonl: no such file", {"sources": [str(tmp_path / "nowhere.jsonl")]}),
         ("no such folder", {"tokenizer": str(tmp_path / "nowhere")}),
         ("filters.datatrove.C4: unknown filter", {"filters": {"datatrove": {"C4": {}}}}),
@@ -57,6 +55,20 @@ def test_wrong_input_leaves_nothing_in_a_new_place(place, make, spoil, tmp_path)
         with pytest.raises(InputError, match=problem):
             make(tmp_path / place, **more)
         assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_was_finished_before_wrong_input_stays(make, tmp_path):
+    """A domain that does not exist is known only when all is encoded, which then need not be done again."""
+    with pytest.raises(InputError, match="verse"):
+        make(tmp_path / "s", mixture={"weights": {"verse": 1}})
+    encoded = tmp_path / "s" / "work" / "encode" / "00000"
+    inode = encoded.stat().st_ino
+    with pytest.raises(InputError, match="prose"):
+        make(tmp_path / "s", mixture={"weights": {"prose": 1}})
+    assert encoded.stat().st_ino == inode
+    make(tmp_path / "s")
+    make(tmp_path / "t")
+    assert files_in(tmp_path / "s") == files_in(tmp_path / "t")
 
 
 def test_a_store_survives_wrong_input_that_was_to_replace_it(make, spoil, tmp_path):
