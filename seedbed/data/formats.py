@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from seedbed.data.inputs import InputFile, file_system, name_in_source
 from seedbed.errors import InputError
-from seedbed.files.jsonl import OnBad, ReadCounts, read_chunks, read_jsonl
+from seedbed.files.jsonl import BOM, CRLF, NUL, OnBad, ReadCounts, read_chunks, read_jsonl
 
 _ROWS = 256  # of a table in memory at once: few, since a text may have millions of characters
 
@@ -45,11 +45,11 @@ def read_records(
 
 def _text(file: InputFile, stream: IO[bytes], on_bad: OnBad, counts: ReadCounts) -> Iterator[tuple[str, Any]]:
     """A text file as one record: no byte-order mark, no NUL, lines that end in LF."""
-    content = b"".join(read_chunks(file.path, stream)).removeprefix(codecs.BOM_UTF8)
-    for found, mended, what in (
-        (b"\0", b"", "NUL bytes removed"),
-        (b"\r\n", b"\n", "CRLF line ends replaced by LF"),
-    ):
+    content = b"".join(read_chunks(file.path, stream))
+    if content.startswith(codecs.BOM_UTF8):
+        counts.repaired[BOM] += 1
+        content = content.removeprefix(codecs.BOM_UTF8)
+    for found, mended, what in ((b"\0", b"", NUL), (b"\r\n", b"\n", CRLF)):
         if count := content.count(found):
             counts.repaired[what] += count
             content = content.replace(found, mended)

@@ -16,6 +16,8 @@ import zstandard
 from seedbed.errors import InputError
 
 OnBad = Literal["strict", "skip"]
+BOM, CRLF, NUL = "byte-order marks removed", "CRLF line ends replaced by LF", "NUL bytes removed"
+"""What is mended in the bytes of any text."""
 _CHUNK = 1 << 20
 
 
@@ -41,15 +43,20 @@ def read_jsonl(
     """Yield (line number from 1, value) for each line that is not blank.
 
     ``stream`` is an open file to read instead of the local one at ``path``, which then only names it. A byte-order
-    mark and CRLF are taken off; NUL bytes, which JSON never contains, are removed and counted. A line that is not one
+    mark, the CR of CRLF, and NUL bytes, which JSON never contains, are taken off and counted. A line that is not one
     JSON value raises InputError with file and line, or is counted where ``on_bad`` is "skip". A compressed file that
     ends early or is damaged raises InputError under either policy.
     """
     counts = ReadCounts() if counts is None else counts
     for number, line in enumerate(_split_lines(read_chunks(path, stream)), start=1):
-        line = line.removeprefix(codecs.BOM_UTF8)
+        if line.startswith(codecs.BOM_UTF8):
+            counts.repaired[BOM] += 1
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if line.endswith(b"\r"):
+            counts.repaired[CRLF] += 1
+            line = line[:-1]
         if b"\0" in line:
-            counts.repaired["NUL bytes removed"] += line.count(b"\0")
+            counts.repaired[NUL] += line.count(b"\0")
             line = line.replace(b"\0", b"")
         if not line or line.isspace():
             counts.skipped["blank line"] += 1

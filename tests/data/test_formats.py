@@ -95,7 +95,11 @@ def test_bom_crlf_and_nul_of_a_text_file(tmp_path):
     (tmp_path / "a.txt").write_bytes(codecs.BOM_UTF8 + b"a\r\nb\0\r\n\rc\n")
     ((_, record),) = read(tmp_path, counts=counts)
     assert record["text"] == "a\nb\n\rc\n"
-    assert counts.repaired == {"NUL bytes removed": 1, "CRLF line ends replaced by LF": 2}
+    assert counts.repaired == {
+        "byte-order marks removed": 1,
+        "NUL bytes removed": 1,
+        "CRLF line ends replaced by LF": 2,
+    }
 
 
 def test_a_text_file_that_is_not_utf8(tmp_path):

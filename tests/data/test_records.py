@@ -435,9 +435,12 @@ def test_the_same_documents_from_every_format(tmp_path_factory, records):
             for document in out
         ], counts
 
-    wanted = found("a.jsonl")
-    for name in ("crlf.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "d"):
-        assert found(name) == wanted
+    wanted, plain = found("a.jsonl")
+    for name in ("a.jsonl.gz", "a.jsonl.zst", "a.parquet", "d"):
+        assert found(name) == (wanted, plain)
+    mended, counts = found("crlf.jsonl")
+    assert (mended, counts.skipped) == (wanted, plain.skipped)
+    assert counts.repaired == {"byte-order marks removed": 1, "CRLF line ends replaced by LF": len(records)}
 
 
 def test_a_text_folder_holds_the_same_texts(tmp_path, made):

@@ -64,8 +64,8 @@ def test_chunks_are_the_content(tmp_path, name):
 @pytest.mark.parametrize(
     ("raw", "repaired"),
     [
-        (codecs.BOM_UTF8 + PLAIN, {}),
-        (PLAIN.replace(b"\n", b"\r\n"), {}),
+        (codecs.BOM_UTF8 + PLAIN, {"byte-order marks removed": 1}),
+        (PLAIN.replace(b"\n", b"\r\n"), {"CRLF line ends replaced by LF": 2}),
         (PLAIN.replace(b"one", b"o\0ne") + b"\0\0", {"NUL bytes removed": 3}),
         (PLAIN.rstrip(b"\n"), {}),
     ],
