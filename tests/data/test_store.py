@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -197,6 +198,19 @@ def test_a_mixture_through_the_whole_pipeline(tokenizer, tmp_path):
         assert share["epochs"] <= 2
     assert header["mixture"][0]["epochs"] == 2
     assert sum(share["tokens"] for share in header["mixture"]) == header["streams"]["train"]["tokens"] < 2000
+
+
+def test_more_domains_than_the_index_can_number_are_refused(tokenizer, tmp_path):
+    """A key that names every document, say."""
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": "word", "domain": str(i)}) + "\n" for i in range(9)))
+    spec = spec_from({"sources": [str(tmp_path / "in.jsonl")], "tokenizer": str(tokenizer.folder)}, "test")
+    with (
+        mock.patch("seedbed.data.pipeline.GROUPS", 8),
+        pytest.raises(InputError, match="9 different pairs of domain and language, 8 at most; set domain"),
+    ):
+        prepare(spec, tmp_path / "s", workers=1)
+    with mock.patch("seedbed.data.pipeline.GROUPS", 9):
+        assert len(prepare(spec, tmp_path / "s", workers=1)["groups"]) == 9
 
 
 @pytest.mark.realdata
