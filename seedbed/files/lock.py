@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from seedbed.errors import InputError
 
@@ -19,19 +20,7 @@ def folder_lock(path: str | Path) -> Iterator[None]:
     path = Path(path)
     made = [folder for folder in (path, *path.parents) if not folder.exists()]  # the innermost first
     fresh = not (path / ".lock").exists()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{path}: is a file, or lies in one; name a folder") from None
-    with open(path / ".lock", "a+", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise InputError(
-                f"{path}: in use by process {holder}; wait for it, stop it, or choose another folder"
-            ) from None
+    with _locked(path) as file:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -41,6 +30,38 @@ def folder_lock(path: str | Path) -> Iterator[None]:
             if fresh and [entry.name for entry in path.iterdir()] == [".lock"]:
                 (path / ".lock").unlink()
                 _remove_empty(made)
+
+
+def _locked(path: Path) -> TextIO:
+    """The lock file of ``path``, locked. Raises InputError where another process holds it."""
+    while True:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise InputError(f"{path}: is a file, or lies in one; name a folder") from None
+        try:
+            file = open(path / ".lock", "a+", encoding="ascii")
+        except FileNotFoundError:  # its holder has just removed the folder that it had made
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            file.close()
+            raise InputError(
+                f"{path}: in use by process {holder}; wait for it, stop it, or choose another folder"
+            ) from None
+        if _is_at(file, path / ".lock"):
+            return file
+        file.close()  # its holder removed it after it was opened here: locked, it would keep nobody out
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import signal
 import time
@@ -46,3 +47,31 @@ def test_a_file_in_the_way_is_refused(tmp_path):
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(InputError, match="is a file"), folder_lock(path):
             pass
+
+
+@pytest.mark.parametrize("then", ["held by another process", "free"])
+def test_a_lock_file_that_its_holder_has_just_removed_locks_nothing(then, tmp_path, monkeypatch):
+    """Opened here while the holder still had it, gone before it is locked here."""
+    flock, children = fcntl.flock, []
+
+    def late(file, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        (tmp_path / "run" / ".lock").unlink()
+        (tmp_path / "run").rmdir()
+        if then != "free":
+            children.append(hold_in_child(tmp_path / "run"))
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    try:
+        if then == "free":
+            with folder_lock(tmp_path / "run"):
+                assert (tmp_path / "run" / ".lock").read_text() == str(os.getpid())
+        else:
+            with pytest.raises(InputError, match="in use by process ") as refused, folder_lock(tmp_path / "run"):
+                pass
+            assert f"process {children[0]};" in str(refused.value)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
