@@ -1,12 +1,15 @@
 """Progress of work whose length is not known beforehand."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+SECONDS_BETWEEN_LINES = 60.0
 
 
 def say(message: str) -> None:
@@ -18,7 +21,7 @@ def say(message: str) -> None:
 def spinner(title: str) -> Iterator[Callable[[str], None]]:
     """A line on stderr with the time taken; yields a function that sets what it says after the title.
 
-    Where stderr is no terminal (a file, a pipe) the line is printed once, when the work has ended well.
+    Where stderr is no terminal (a file, a pipe) the line is printed every minute, and when the work has ended well.
     """
     console = Console(stderr=True)
     if console.is_interactive:
@@ -27,11 +30,25 @@ def spinner(title: str) -> Iterator[Callable[[str], None]]:
             task = progress.add_task(title, total=None, state="")
             yield lambda state: progress.update(task, state=state)
         return
-    start, said = time.monotonic(), ""
+    start, said, ended = time.monotonic(), "", threading.Event()
 
-    def say(state: str) -> None:
+    def set_state(state: str) -> None:
         nonlocal said
         said = state
 
-    yield say
-    console.print(f"{title} {said} ({time.monotonic() - start:.0f} s)", soft_wrap=True, markup=False, highlight=False)
+    def line() -> None:
+        spent = time.monotonic() - start
+        console.print(f"{title} {said} ({spent:.0f} s)", soft_wrap=True, markup=False, highlight=False)
+
+    def every_minute() -> None:  # also while nothing changes: one file may take hours
+        while not ended.wait(SECONDS_BETWEEN_LINES):
+            line()
+
+    ticker = threading.Thread(target=every_minute, daemon=True)
+    ticker.start()
+    try:
+        yield set_state
+    finally:
+        ended.set()
+        ticker.join()
+    line()

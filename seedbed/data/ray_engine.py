@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from seedbed.data.stages import KILLED, Engine, Unit, facts_of, run_unit
+from seedbed.data.stages import KILLED, Engine, Unit, facts_of, run_unit, use_one_core
 from seedbed.errors import GuardStop, InputError
 from seedbed.files.atomic import write_atomic
 
@@ -48,7 +48,7 @@ class _UnitOfRank:
         return ()
 
     def _do(self, rank: int) -> None:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        use_one_core()
         os.chdir(self.folder)  # paths of sources may be relative
         try:
             run_unit(self.units[rank])

@@ -76,6 +76,7 @@ def run_stage(title: str, units: Sequence[Unit], engine: Engine) -> list[dict[st
     if pending:
         done = len(units) - len(pending)
         with spinner(f"{title}:") as show:
+            show(f"{done:,}/{len(units):,} shards")
 
             def finished() -> None:
                 nonlocal done
@@ -102,12 +103,15 @@ def local_engine(workers: int) -> Iterator[Engine]:
     try:
         yield lambda units, finished: _in_pool(pool, units, finished)
     except BaseException:
+        # terminate_workers(), which Python has from 3.14 on; the caller's other children are not ours to end
+        processes = list(pool._processes.values())  # pyright: ignore[reportPrivateUsage]
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():
-            child.terminate()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
         raise
-    finally:
-        pool.shutdown()
+    pool.shutdown()
 
 
 def in_process(units: Sequence[Unit], finished: Callable[[], None]) -> None:
@@ -131,11 +135,16 @@ def _in_pool(pool: ProcessPoolExecutor, units: Sequence[Unit], finished: Callabl
         raise GuardStop(KILLED) from None
 
 
+def use_one_core() -> None:
+    """Keep the libraries of this process, a worker, from starting threads: there is a worker for each core."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["RAYON_NUM_THREADS"] = "1"
+
+
 def _start_worker() -> None:
     """A worker has one core, leaves Ctrl-C to its parent, and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    os.environ["RAYON_NUM_THREADS"] = "1"
+    use_one_core()
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prepared import content, spec_of, write_corpus
@@ -16,9 +17,10 @@ from seedbed.data.stages import Unit, facts_of
 from seedbed.errors import GuardStop, InputError
 
 
-def work(folder: Path, where: Path) -> dict[str, str]:
+def work(folder: Path, where: Path) -> dict[str, Any]:
     (folder / "data").write_text(where.read_text())
-    return {"in": str(Path.cwd())}
+    threads = [os.environ.get(name) for name in ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS")]
+    return {"in": str(Path.cwd()), "threads": threads}
 
 
 def refuse(folder: Path, where: Path) -> dict[str, str]:
@@ -60,8 +62,10 @@ def do(tmp_path, monkeypatch):
     signal.signal(signal.SIGTERM, previous)
 
 
-def test_a_unit_runs_in_the_folder_of_the_command(do, tmp_path):
-    assert facts_of(do(work)) == {"in": str(tmp_path)}
+def test_a_unit_runs_in_the_folder_of_the_command_on_one_core(do, tmp_path, monkeypatch):
+    for name in ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    assert facts_of(do(work)) == {"in": str(tmp_path), "threads": ["false", "1"]}
 
 
 @pytest.mark.parametrize(

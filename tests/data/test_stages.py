@@ -1,6 +1,7 @@
 """Units of work: done once, redone when damaged or when their key changes, kept when a neighbour fails."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -30,6 +31,20 @@ def fail(folder: Path, number: int, log: Path) -> dict[str, int]:
 def die(folder: Path, number: int, log: Path) -> dict[str, int]:
     os.kill(os.getpid(), signal.SIGKILL)
     return {}
+
+
+def idle(folder: Path) -> dict[str, int]:
+    time.sleep(60)
+    return {}
+
+
+def doze(folder: Path) -> dict[str, int]:
+    time.sleep(0.2)
+    return {}
+
+
+def threads(folder: Path) -> dict[str, str]:
+    return {name: os.environ[name] for name in ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS")}
 
 
 def units(folder: Path, count: int = 4, key: str = "a", does=work) -> list[Unit]:
@@ -77,10 +92,39 @@ def test_a_unit_that_fails_leaves_nothing_and_its_neighbours_stay(tmp_path, work
     assert run_stage("t", mixed, in_process) == [{"square": i * i} for i in range(3)]
 
 
+def test_a_worker_has_one_core(tmp_path):
+    with local_engine(2) as engine:
+        (facts,) = run_stage("t", [Unit(tmp_path / "0", "k", threads, ())], engine)
+    assert facts == {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
+
+
 def test_a_worker_that_is_killed_is_said(tmp_path):
     mixed = [*units(tmp_path, 2), units(tmp_path, 3, does=die)[2]]
     with pytest.raises(GuardStop, match="killed"), local_engine(2) as engine:
         run_stage("t", mixed, engine)
+
+
+def test_only_the_workers_of_the_pool_are_ended(tmp_path):
+    """A program that prepares data may have other children."""
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    other.start()
+    try:
+        with pytest.raises(InputError), local_engine(2) as engine:
+            run_stage(
+                "t", [Unit(tmp_path / "0", "k", fail, (0, tmp_path)), Unit(tmp_path / "1", "k", idle, ())], engine
+            )
+        assert multiprocessing.active_children() == [other]
+        other.join(0.5)
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()
+
+
+def test_a_stage_says_where_it_stands_before_its_first_unit_is_done(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("seedbed.data.progress.SECONDS_BETWEEN_LINES", 0.05)
+    run_stage("t", [Unit(tmp_path / "0", "k", doze, ())], in_process)
+    assert "t: 0/1 shards (" in capsys.readouterr().err
 
 
 def test_workers_end_with_their_parent(tmp_path):
