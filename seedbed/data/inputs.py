@@ -2,9 +2,11 @@
 
 import hashlib
 import importlib.util
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
@@ -13,8 +15,10 @@ from fsspec import AbstractFileSystem
 from fsspec.core import has_magic
 from fsspec.implementations.local import LocalFileSystem
 
+from seedbed.data.place import REQUEST
 from seedbed.data.spec import Source
 from seedbed.errors import InputError
+from seedbed.files.atomic import COMMIT
 
 Format = Literal["jsonl", "parquet", "text", "dataset"]
 
@@ -28,6 +32,7 @@ _KNOWN = (
     + " (each also .gz and .zst), .parquet, and folders that Dataset.save_to_disk wrote"
 )
 _DATASET = {"dataset_info.json", "state.json"}  # what the folder of one `datasets` split always holds
+_OURS = {COMMIT: {"format_version", "files"}, REQUEST: {"format_version", "spec", "inputs"}}  # files and their keys
 
 
 class InputFile(NamedTuple):
@@ -52,8 +57,11 @@ class _Found(NamedTuple):
 def list_inputs(sources: Sequence[Source]) -> list[InputFile]:
     """All files of the sources: sources in their order, the files of each in natural order (shard 2 before 10).
 
-    Raises InputError, before anything is read, for a source that matches nothing, a file of unknown kind, one that is
-    given twice (also through a link), one that may not be read, and a library that is missing.
+    Of what a folder holds or a pattern matches, names that begin with a dot are passed over, and what lies in a folder
+    that was written here: a store, also one in the making, a tokenizer. So a store may stand among its texts. What is
+    named itself is read, whatever it is. Raises InputError, before anything is read, for a source that matches nothing,
+    a file of unknown kind, one that is given twice (also through a link), one that may not be read, and a library that
+    is missing.
     """
     files: list[InputFile] = []
     seen = set()
@@ -112,7 +120,7 @@ def _find(fs: AbstractFileSystem, root: str, source: Source) -> list[_Found]:
     except FileNotFoundError:
         if not has_magic(root):
             raise InputError(f"{source.path}: no such file or folder") from None
-        found = [file for name in fs.glob(root) for file in _matched(fs, str(name), root, source)]
+        found = list(_matched(fs, root, source))
         if not found:
             raise InputError(f"{source.path}: no file matches; write a pattern such as folder/**/*.jsonl") from None
     else:
@@ -126,14 +134,17 @@ def _find(fs: AbstractFileSystem, root: str, source: Source) -> list[_Found]:
     return sorted(found, key=lambda file: natural_key(file.name))
 
 
-def _matched(fs: AbstractFileSystem, name: str, root: str, source: Source) -> Iterator[_Found]:
-    """What a match of the pattern ``root`` stands for: a file, or a dataset; other folders stand for nothing."""
-    if _is_hidden(name, _fixed_part(root)):
-        return
-    if not fs.isdir(name):
-        yield _named(fs, name, source)
-    elif _is_dataset(fs, name, fs.ls(name, detail=True)):
-        yield _Found(name, "dataset")
+def _matched(fs: AbstractFileSystem, root: str, source: Source) -> Iterator[_Found]:
+    """What matches the pattern ``root``: files and datasets; other folders stand for nothing."""
+    fixed, is_ours = _fixed_part(root), cache(partial(_is_ours, fs))
+    for name in map(str, fs.glob(root)):
+        below = [str(folder) for folder in PurePosixPath(name).parents if len(str(folder)) > len(fixed)]
+        if _is_hidden(name, fixed) or any(map(is_ours, below)):
+            continue
+        if not fs.isdir(name):
+            yield _named(fs, name, source)
+        elif _is_dataset(fs, name, fs.ls(name, detail=True)):
+            yield _Found(name, "dataset")
 
 
 def _named(fs: AbstractFileSystem, name: str, source: Source) -> _Found:
@@ -160,7 +171,8 @@ def _folder(fs: AbstractFileSystem, folder: str, source: Source) -> Iterator[_Fo
         if name == folder or _is_hidden(name, folder):
             continue
         if entry["type"] == "directory":
-            yield from _folder(fs, name, source)
+            if not _is_ours(fs, name):
+                yield from _folder(fs, name, source)
         elif _is_local(fs) and os.path.isdir(name):  # a link: following it could lead around in circles
             raise InputError(f"{name}: a link to a folder; name that folder as a source of its own")
         elif (format := _format_of(name)) is not None and source.format in ("auto", format):
@@ -174,6 +186,19 @@ def _is_dataset(fs: AbstractFileSystem, folder: str, entries: list[dict[str, Any
         splits = sorted(PurePosixPath(entry["name"]).name for entry in entries if entry["type"] == "directory")
         raise InputError(f"{folder}: holds several splits; name one of these folders in it: {', '.join(splits)}")
     return names >= _DATASET
+
+
+def _is_ours(fs: AbstractFileSystem, folder: str) -> bool:
+    """Whether Seedbed wrote the folder, or is writing a store there."""
+    for name, keys in _OURS.items():
+        if fs.isfile(f"{folder}/{name}"):
+            try:
+                content = json.loads(fs.cat_file(f"{folder}/{name}"))
+            except (ValueError, RecursionError):  # somebody else's file of that name
+                continue
+            if isinstance(content, dict) and keys <= content.keys():
+                return True
+    return False
 
 
 def _format_of(name: str) -> Format | None:

@@ -9,6 +9,7 @@ import pytest
 from seedbed.data.inputs import default_domain, list_inputs, name_in_source, natural_key
 from seedbed.data.spec import Source
 from seedbed.errors import InputError
+from seedbed.files.atomic import commit
 
 
 @pytest.fixture
@@ -100,6 +101,47 @@ def test_hidden_and_unknown_files_of_a_folder_are_passed_over(here):
     assert paths("c") == paths("c/**/*.jsonl") == ["c/a.jsonl"]
     (here / "c").rename(here / ".c")  # a folder that is named itself may be hidden
     assert paths(".c") == paths(".c/*.jsonl") == [".c/a.jsonl"]
+
+
+def store_in(folder, committed=True):
+    """What tells a store, or one in the making, beside files that look like texts."""
+    touch(folder, "rejects.jsonl", "train/00000/documents.jsonl", "work/clean/00000/documents-00000.jsonl")
+    (folder / "request.json").write_text('{"format_version": 2, "spec": {}, "inputs": {}}')
+    if committed:
+        commit(folder)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_was_written_here_is_no_text(here, committed):
+    touch(here, "c/a.jsonl", "c/d/b.jsonl")
+    store_in(here / "c" / "d" / "store", committed)
+    touch(here, "c/tokenizer/tokenizer.json")
+    commit(here / "c" / "tokenizer")
+    assert paths("c") == paths("c/**/*") == paths("c/**/*.jsonl") == ["c/a.jsonl", "c/d/b.jsonl"]
+    with pytest.raises(InputError, match=r"no file matches"):
+        paths("c/*/store/*.jsonl")
+
+
+def test_what_was_written_here_and_is_named_itself_is_read(here):
+    store_in(here / "c" / "store")
+    assert paths("c/store/rejects.jsonl") == paths("c/store/r*.jsonl") == ["c/store/rejects.jsonl"]
+    assert paths("c/store/train") == ["c/store/train/00000/documents.jsonl"]
+    assert "c/store/rejects.jsonl" in paths("c/store")
+
+
+def test_files_of_others_that_bear_our_names_are_read(here):
+    touch(here, "c/d/commit.json", "c/e/request.json")
+    (here / "c" / "e" / "commit.json").write_text("[" * 100_000)
+    wanted = ["c/d/commit.json", "c/e/commit.json", "c/e/request.json"]
+    assert paths("c") == paths("c/**/*.json") == wanted
+
+
+def test_what_was_written_here_is_no_text_on_a_remote_system_either(memory):
+    memory.pipe("/a.jsonl", b"{}")
+    memory.pipe("/s/request.json", b'{"format_version": 2, "spec": {}, "inputs": {}}')
+    memory.pipe("/s/rejects.jsonl", b"{}")
+    assert paths("memory://") == ["memory:///a.jsonl"]
+    assert paths("memory://**/*.jsonl") == ["memory://a.jsonl"]
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,18 @@ def test_the_same_again_does_nothing_and_says_so(make, tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*") if path.name != ".lock"} == before
 
 
+@pytest.mark.parametrize("source", ["", "**/*"])
+def test_a_store_may_stand_among_its_sources(source, make, tmp_path, capsys):
+    """In the making and whole, it is no text."""
+    with pytest.raises(InputError, match="verse"):  # known when all is encoded: what was done stays
+        make(tmp_path / "s", sources=[f"{tmp_path}/{source}"], mixture={"weights": {"verse": 1}})
+    header = make(tmp_path / "s", sources=[f"{tmp_path}/{source}"])
+    capsys.readouterr()
+    assert make(tmp_path / "s", sources=[f"{tmp_path}/{source}"]) == header
+    assert "is there already, whole" in capsys.readouterr().err
+    assert header["records"] == make(tmp_path / "t")["records"]
+
+
 def test_another_request_is_refused_with_what_differs(make, tmp_path):
     make(tmp_path / "s")
     (tmp_path / "b.jsonl").write_text('{"text": "b"}\n')
