@@ -25,8 +25,7 @@ def make_store(
     file = out.with_name(f"{out.name}.jsonl")
     with open(file, "w", encoding="utf-8") as lines:
         for text in texts:
-            split = {} if text.split is None else {"split": text.split}
-            lines.write(json.dumps({"id": text.id, "text": text.text, **split}, ensure_ascii=False) + "\n")
+            lines.write(json.dumps(text._asdict(), ensure_ascii=False) + "\n")
     packing = {"seq_len": seq_len, **spec.pop("packing", {})}
     tree = {"sources": [{"path": str(file), "split_field": "split"}], "tokenizer": str(tokenizer.folder)}
     asked = spec_from(tree | {"packing": packing, "heldout": heldout} | spec, "test")

@@ -17,12 +17,15 @@ class BadRecord(Exception):
     """A record that is none; the arguments are the reason to count it under, and what is wrong with it."""
 
 
-def field_of(record: dict[str, Any], key: str) -> Any:
-    """The value at ``key``. Raises BadRecord that names the keys there are, and the one that was probably meant."""
+def field_of(record: dict[str, Any], key: str, set_by: str = "sections, --field") -> Any:
+    """The value at ``key``, which the specification has under ``set_by``.
+
+    Raises BadRecord that names the keys there are, and the one that was probably meant.
+    """
     if key not in record:
         close = get_close_matches(key, [other for other in record if other.isprintable()], n=1)
         todo = f"did you mean {close[0]!r}? Name" if close else "name"
-        problem = f"no field {key!r}; the keys there are: {keys_of(record)}; {todo} the right one (sections, --field)"
+        problem = f"no field {key!r}; the keys there are: {keys_of(record)}; {todo} the right one ({set_by})"
         raise BadRecord(f"no field {key!r}", problem)
     return record[key]
 
@@ -59,9 +62,31 @@ def number(field: str, place: str, value: Any) -> float:
     return as_float
 
 
-def split_of(value: Any, field: str) -> SplitName | None:
-    """The split that a record names, if any. Raises BadRecord."""
-    if value in (None, "train", "heldout"):
+def name_of(
+    record: dict[str, Any], key: str | None, default: str, set_by: str, types: tuple[type, ...] = (str,)
+) -> str:
+    """The text or number at ``key``, which must be there; without a key that at ``default``, "" where nothing is.
+
+    null, NaN and "" are nothing: so tables fill up what lacks a value. Raises BadRecord.
+    """
+    value = record.get(default) if key is None else field_of(record, key, set_by)
+    missing = value is None or value == "" or value != value
+    field, wanted = key or default, "a string or a number" if len(types) > 1 else "a string"
+    if missing and key is not None:
+        problem = f"field {field!r} is empty; the specification names it ({set_by}), so that each record needs it"
+        raise BadRecord(f"{field!r} is empty", problem)
+    if not missing and type(value) not in types:
+        raise wrong_type(field, f"field {field!r} ({set_by})", value, wanted)
+    return "" if missing else str(value)
+
+
+def split_of(record: dict[str, Any], field: str | None) -> SplitName | None:
+    """The split that a record names in ``field``, null for none. Raises BadRecord."""
+    if field is None:
+        return None
+    value = field_of(record, field, "sources.split_field")
+    if value is None or value in ("train", "heldout"):
         return value
     told = repr(value) if isinstance(value, str) else kind(value)
-    raise BadRecord(f"{field!r} is not train or heldout", f"field {field!r} is {told}; write train or heldout")
+    problem = f"field {field!r} is {told}; write train or heldout, or null where the text is to decide"
+    raise BadRecord(f"{field!r} is not train or heldout", problem)

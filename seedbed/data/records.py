@@ -7,7 +7,7 @@ from typing import Any
 
 from seedbed.data.cleaning import clean_text
 from seedbed.data.document import Conversation, Document, Piece, Sequence
-from seedbed.data.fields import BadRecord, LeftOut, field_of, keys_of, kind, number, split_of, wrong_type
+from seedbed.data.fields import BadRecord, LeftOut, field_of, keys_of, kind, name_of, number, split_of, wrong_type
 from seedbed.data.formats import read_records
 from seedbed.data.inputs import InputFile, default_domain
 from seedbed.data.spec import Section, Spec
@@ -44,17 +44,17 @@ class Reader:
 
     def __init__(self, spec: Spec, file: InputFile, counts: ReadCounts):
         self._spec, self._source, self._counts = spec, file.source, counts
+        source = file.source
         self._texts, self._numbers = spec.texts(), spec.numbers()
         self._lists = {name for name, output in (spec.outputs or {}).items() if output.each}
         self._domain = self._mend(default_domain(file))
         sections = [section for sections in self._texts.values() for section in sections]
-        optional = {key for section in sections for key in (section.answer, section.tools) if key is not None}
-        self.needed = {section.field for section in sections} | optional | set(self._numbers.values())
+        named = [key for section in sections for key in (section.field, section.answer, section.tools)]
+        named += [*self._numbers.values(), source.id_field, source.domain_field, source.lang_field, source.split_field]
+        self.needed = {key for key in named if key is not None}
         """Fields that a record must have."""
-        self.others = {self._source.id_field, self._source.domain_field, self._source.lang_field}
+        self.others = {"id", "domain", "lang"}
         """Fields that it may have."""
-        if self._source.split_field is not None:
-            self.others.add(self._source.split_field)
 
     def document(self, where: str, record: Any) -> Document:
         """The document of a record. Raises LeftOut or BadRecord where there is none."""
@@ -72,11 +72,13 @@ class Reader:
             raise LeftOut("empty text")
         source = self._source
         return Document(
-            self._id(record, where),
+            self._mend(name_of(record, source.id_field, "id", "sources.id_field", (str, int, float)) or where),
             self._mend(where),
-            source.domain or self._string(record, source.domain_field) or self._domain,
-            self._string(record, source.lang_field),
-            None if source.split_field is None else split_of(record.get(source.split_field), source.split_field),
+            source.domain
+            or self._mend(name_of(record, source.domain_field, "domain", "sources.domain_field"))
+            or self._domain,
+            self._mend(name_of(record, source.lang_field, "lang", "sources.lang_field")),
+            split_of(record, source.split_field),
             texts,
             numbers,
         )
@@ -139,9 +141,14 @@ class Reader:
         return [self._message(field, message, f"message {i} of {place}") for i, message in enumerate(messages, start=1)]
 
     def _message(self, field: str, message: Any, place: str) -> dict[str, Any]:
-        """A message with its content cleaned; a key that is null, as tables fill up those that lack it, is left out."""
+        """A message with its content cleaned; a key that is null, as tables fill up those that lack it, is left out.
+
+        One that only calls tools need not have content.
+        """
         if not isinstance(message, dict):
             raise wrong_type(field, place, message, "an object with 'role' and 'content'")
+        if message.get("content") is None and message.get("tool_calls"):
+            message = message | {"content": ""}
         for key in ("role", "content"):
             if key not in message:
                 problem = f"{place} has no {key!r}; the keys there are: {keys_of(message)}"
@@ -195,15 +202,6 @@ class Reader:
         if not value:
             raise wrong_type(field, f"field {field!r}", value, "a number or a list of numbers")
         return [number(field, f"item {i} of field {field!r}", item) for i, item in enumerate(value, start=1)]
-
-    def _id(self, record: dict[str, Any], where: str) -> str:
-        value = record.get(self._source.id_field)
-        named = isinstance(value, str | int | float) and not isinstance(value, bool) and value == value  # not NaN
-        return self._mend(str(value) if named and value != "" else where)
-
-    def _string(self, record: dict[str, Any], field: str) -> str:
-        value = record.get(field)
-        return self._mend(value) if isinstance(value, str) else ""
 
 
 def _has_text(sequence: Sequence) -> bool:

@@ -36,16 +36,26 @@ class Source(Part):
     """auto: by name. text: each file of a folder is a document. dataset: what `Dataset.save_to_disk` wrote."""
     domain: Text | None = None
     """Domain of all its documents. Default: each record's own (domain_field), else the file's name."""
-    domain_field: Text = "domain"
-    """Key of a record's domain."""
-    lang_field: Text = "lang"
-    """Key of a record's language."""
-    id_field: Text = "id"
-    """Key of a record's name, a string or a number. Default where a record has none: its file and line."""
+    domain_field: Text | None = None
+    """Key of a record's domain, which then each must have. Default: `domain`, where a record has it."""
+    lang_field: Text | None = None
+    """Key of a record's language, which then each must have. Default: `lang`, where a record has it."""
+    id_field: Text | None = None
+    """Key of a record's name, a string or a number, which then each must have. Default: `id`, where a record has it,
+    else its file and line."""
     split_field: Text | None = None
-    """Key of a record's split, `train` or `heldout`; without it the text decides (see heldout)."""
+    """Key of a record's split, which then each must have: `train`, `heldout`, or null where the text decides (see
+    heldout). Default: the text decides."""
     options: dict[str, Any] = {}
     """What the file system needs, passed to fsspec (`{anon: true}`)."""
+
+    @model_validator(mode="after")
+    def _is_read(self) -> Self:
+        if self.domain is not None and self.domain_field is not None:
+            raise ValueError("domain and domain_field: set one of them")
+        if self.options and "://" not in self.path:
+            raise ValueError("options: a path of this machine needs none; they are for addresses (s3://...)")
+        return self
 
 
 class Section(Part):

@@ -36,7 +36,9 @@ SECTIONS = {
 
 def stores(folder: Path, records, tokenizer, forms, packing, shard_tokens=10**8, sections="text", **spec):
     """The same store in each of the forms."""
-    (folder / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    (folder / "in.jsonl").write_text(
+        "".join(json.dumps({"split": None} | record) + "\n" for record in records), encoding="utf-8"
+    )
     (folder / "template").write_text(TEMPLATE)
     tree = {"sources": [{"path": str(folder / "in.jsonl"), "split_field": "split"}], "tokenizer": str(tokenizer.folder)}
     tree |= {"packing": packing, "sections": SECTIONS[sections]} | spec

@@ -70,32 +70,64 @@ def test_a_record_becomes_a_document(made, tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "wanted"),
-    [("a", "a"), (7, "7"), (1.5, "1.5"), (None, None), (True, None), ("", None), ([], None), (float("nan"), None)],
+    [("a", "a"), (7, "7"), (1.5, "1.5"), (None, None), ("", None), (float("nan"), None)],
 )
 def test_ids_come_from_the_record_or_the_line(made, tmp_path, value, wanted):
-    (document,) = made({"key": value, "text": "x"}, source={"id_field": "key"})
+    (document,) = made({"id": value, "text": "x"})
     assert document.id == (wanted or f"{tmp_path}/web.1.jsonl:1")
 
 
 def test_domains_come_from_the_source_the_record_or_the_file(made):
-    for value, stated, wanted in (("en", "my", "my"), ("en", None, "en"), ("", None, "web"), (7, None, "web")):
-        assert made({"text": "x", "d": value}, source={"domain": stated, "domain_field": "d"})[0].domain == wanted
+    for value, stated, wanted in (("en", "my", "my"), ("en", None, "en"), ("", None, "web"), (7, "my", "my")):
+        assert made({"text": "x", "domain": value}, source={"domain": stated})[0].domain == wanted
     assert made({"text": "x"})[0].domain == "web"
 
 
 def test_languages(made):
-    found = made({"text": "x", "l": "zh"}, {"text": "x", "l": 7}, {"text": "x"}, source={"lang_field": "l"})
+    found = made({"text": "x", "lang": "zh"}, {"text": "x", "lang": None}, {"text": "x"})
     assert [document.lang for document in found] == ["zh", "", ""]
 
 
+NAMES = [("id", "a string or a number"), ("domain", "a string"), ("lang", "a string")]
+
+
+@pytest.mark.parametrize(("name", "kinds"), NAMES)
+def test_a_key_that_the_specification_names_is_in_each_record(made, name, kinds):
+    key, place = f"{name}x", f"sources.{name}_field"
+    good, source = {"text": "x", key: "a"}, {f"{name}_field": key}
+    assert getattr(made(good | {name: "b"}, source=source)[0], name) == "a"
+    told = f"no field '{key}'; the keys there are: {key}s, text; did you mean '{key}s'? Name the right one ({place})"
+    refused(made, told, good, {"text": "x", f"{key}s": "a"}, reason=f"no field '{key}'", source=source)
+    for empty in (None, ""):
+        told = f"field '{key}' is empty; the specification names it ({place})"
+        refused(made, told, good, good | {key: empty}, reason=f"'{key}' is empty", source=source)
+    told = f"field '{key}' ({place}) is a boolean, not {kinds}"
+    refused(made, told, good, good | {key: True}, reason=f"'{key}' is not {kinds}", source=source)
+
+
+@pytest.mark.parametrize(("name", "kinds"), NAMES)
+def test_a_key_of_a_usual_name_has_the_usual_type(made, name, kinds):
+    for value, kind in ((True, "a boolean"), (["x"], "a list"), *([] if name == "id" else [(7, "a number")])):
+        told = f"field '{name}' (sources.{name}_field) is {kind}, not {kinds}"
+        refused(made, told, {"text": "x"}, {"text": "x", name: value}, reason=f"'{name}' is not {kinds}")
+
+
 def test_splits_come_from_the_record_where_the_source_says_so(made):
-    records = [{"text": "x", "s": "train"}, {"text": "x", "s": "heldout"}, {"text": "x"}, {"text": "x", "s": None}]
-    found = made(*records, source={"split_field": "s"})
-    assert [document.split for document in found] == ["train", "heldout", None, None]
-    assert [document.split for document in made(*records)] == [None] * 4
-    wrong = {"text": "x", "s": "test"}
-    refused(made, "field 's' is 'test'; write train or heldout", *records, wrong, source={"split_field": "s"})
-    refused(made, "field 's' is a list; write train", {"text": "x", "s": [1]}, source={"split_field": "s"})
+    records = [{"text": "x", "s": "train"}, {"text": "x", "s": "heldout"}, {"text": "x", "s": None}]
+    source = {"split_field": "s"}
+    found = made(*records, source=source)
+    assert [document.split for document in found] == ["train", "heldout", None]
+    assert [document.split for document in made(*records)] == [None] * 3
+    refused(made, "field 's' is 'test'; write train or heldout", *records, {"text": "x", "s": "test"}, source=source)
+    refused(made, "field 's' is a list; write train", {"text": "x", "s": [1]}, source=source)
+    told = "no field 's'; the keys there are: text; name the right one (sources.split_field)"
+    refused(made, told, *records, {"text": "x"}, reason="no field 's'", source=source)
+
+
+def test_a_misspelt_split_is_met_in_a_table_too(tmp_path):
+    pq.write_table(pa.Table.from_pylist([{"text": "x", "split": "heldout"}]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet:1: no field 'spilt'; .*; did you mean 'split'\?"):
+        read(tmp_path / "a.parquet", source={"split_field": "spilt"})
 
 
 def test_only_what_a_document_needs_of_a_table(tmp_path):
@@ -283,6 +315,14 @@ def test_a_message_keeps_what_the_template_may_read_but_nulls(made):
     call = {"id": None, "name": "f"}
     (document,) = made({"messages": [REPLY | {"calls": [call], "name": None}]}, **CHAT)
     assert document.texts["text"][0][0].messages == [REPLY | {"calls": [call]}]
+
+
+@pytest.mark.parametrize("nothing", [{}, {"content": None}])
+def test_a_message_that_only_calls_tools_needs_no_content(made, nothing):
+    call = {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+    (document,) = made({"messages": [USER, call | nothing]}, **CHAT)
+    assert document.texts["text"][0][0].messages == [USER, call | {"content": ""}]
+    refused(made, "", {"messages": [USER]}, {"messages": [USER, {**call, **nothing, "tool_calls": []}]}, **CHAT)
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,8 @@ BY_ROLE = {"field": "messages", "action": "by_role"}
         ({"filters": {"char_repetion": {"n": 3, "max_share": 1}}}, "filters.char_repetion: unknown key; did you mean"),
         ({"seq_len": 512}, "seq_len: unknown key; did you mean 'packing.seq_len'?"),
         ({"sources": []}, "sources: is empty"),
+        ({"sources": [{"path": "a", "domain": "d", "domain_field": "e"}]}, "sources.0: domain and domain_field: set"),
+        ({"sources": [{"path": "a", "options": {"anon": True}}]}, "sources.0: options: a path of this machine"),
         ({"sources": "a.jsonl"}, "sources: input should be a valid array, not 'a.jsonl'"),
     ],
 )  # fmt: skip
