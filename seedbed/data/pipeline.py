@@ -17,7 +17,7 @@ from seedbed.data.minhash import SIGNATURE_VERSION
 from seedbed.data.plan import EncodedPiece, plan_store
 from seedbed.data.spec import Spec
 from seedbed.data.stages import Engine, Unit, in_process, key_of, run_stage
-from seedbed.data.steps import clean_file, encode_piece, sign_piece, storage_type
+from seedbed.data.steps import PIECE_BYTES, clean_files, encode_piece, sign_piece, storage_type
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.data.write import cut_into_shards, write_records, write_shard
 from seedbed.errors import InputError
@@ -77,15 +77,15 @@ def run(
     Until ``before_writing`` is called, when all input has been read and found good, only ``out/work`` changes; the
     tokenizer lies there already. Returns the header of the store. Raises what the stages raise.
     """
-    line = Pipeline(spec, out, files, tokenizer, template, engine)
-    cleaned = clean(line)
-    kept, duplicates, warnings = drop_copies(line, cleaned)
-    encoding, skipped = encode(line, cleaned, kept)
-    planning, plan = decide(line, cleaned, encoding)
+    job = Pipeline(spec, out, files, tokenizer, template, engine)
+    cleaned = clean(job)
+    kept, duplicates, warnings = drop_copies(job, cleaned)
+    encoding, skipped = encode(job, cleaned, kept)
+    planning, plan = decide(job, cleaned, encoding)
     before_writing()
-    streams = write(line, cleaned, encoding, planning, plan)
+    streams = write(job, cleaned, encoding, planning, plan)
     if spec.dedup.exact or spec.dedup.near is not None:
-        shutil.copyfile(line.work / "copies" / "duplicates.jsonl", out / "duplicates.jsonl")
+        shutil.copyfile(job.work / "copies" / "duplicates.jsonl", out / "duplicates.jsonl")
     if spec.keep_rejects:
         _join_rejects(out / "rejects.jsonl", [*cleaned.units, *encoding])
     return {
@@ -94,7 +94,7 @@ def run(
         "seq_len": spec.packing.seq_len,
         "position_ids": spec.packing.position_ids,
         "storage": spec.storage.format,
-        "dtype": line.dtype,
+        "dtype": job.dtype,
         "vocab_size": tokenizer.vocab_size,
         "padded_vocab_size": tokenizer.padded_size,
         "bos_id": tokenizer.bos_id,
@@ -115,19 +115,26 @@ def run(
     }
 
 
-def clean(line: Pipeline) -> Cleaned:
-    """Read, clean and filter each file. Raises InputError where no document is left."""
-    reading = line.asked("on_bad", "sections", "outputs", "min_chars", "max_chars", "clean", "filters", "keep_rejects")
+def clean(job: Pipeline) -> Cleaned:
+    """Read, clean and filter the files. Raises InputError where no document is left."""
+    reading = job.asked("on_bad", "sections", "outputs", "min_chars", "max_chars", "clean", "filters", "keep_rejects")
+    runs = file_runs(job.files, PIECE_BYTES)
     units = [
         Unit(
-            line.work / "clean" / f"{number:05d}",
-            key_of("clean", VERSION, reading, file.source.model_dump(mode="json"), file.path, file.fingerprint),
-            clean_file,
-            (file, line.spec),
+            job.work / "clean" / f"{number:05d}",
+            key_of(
+                "clean",
+                VERSION,
+                reading,
+                files[0].source.model_dump(mode="json"),
+                [(file.path, file.fingerprint) for file in files],
+            ),
+            clean_files,
+            (files, job.spec),
         )
-        for number, file in enumerate(line.files)
+        for number, files in enumerate(runs)
     ]
-    facts = run_stage("reading and cleaning", units, line.engine)
+    facts = run_stage("reading and cleaning", units, job.engine)
     groups = sorted({(domain, lang) for fact in facts for domain, lang in fact["groups"]})
     if len(groups) > GROUPS:
         raise InputError(
@@ -135,39 +142,52 @@ def clean(line: Pipeline) -> Cleaned:
             "domain_field or lang_field of the sources to what has fewer values"
         )
     result = Cleaned(units, [], [], groups, [], _total(facts, "skipped"), _total(facts, "repaired"))
-    for unit, file, fact in zip(units, line.files, facts, strict=True):
+    for unit, files, fact in zip(units, runs, facts, strict=True):
         hashes = {name: digest for name, (_, digest) in listed(unit.folder).items()}
         for piece in fact["pieces"]:
             name = piece["name"]
-            result.pieces.append(PieceOfText(unit.folder, name, file.source.path, piece["documents"]))
+            result.pieces.append(PieceOfText(unit.folder, name, files[0].source.path, piece["documents"]))
             result.keys.append(key_of(hashes[f"documents-{name}.jsonl"], hashes[f"table-{name}.npy"]))
             result.numbers.append([groups.index((domain, lang)) for domain, lang in fact["groups"]])
     if not result.pieces:
-        raise _nothing_left(line, result.skipped)
+        raise _nothing_left(job, result.skipped)
     return result
 
 
-def drop_copies(line: Pipeline, cleaned: Cleaned) -> tuple[np.ndarray, dict[str, int], list[str]]:
+def file_runs(files: Sequence[InputFile], enough: int) -> list[list[InputFile]]:
+    """Neighbours of one source that have ``enough`` bytes together, or one that has them alone: a unit each."""
+    runs: list[list[InputFile]] = []
+    size = 0
+    for file in files:
+        if not runs or size >= enough or runs[-1][0].source != file.source:
+            runs.append([])
+            size = 0
+        runs[-1].append(file)
+        size += file.size
+    return runs
+
+
+def drop_copies(job: Pipeline, cleaned: Cleaned) -> tuple[np.ndarray, dict[str, int], list[str]]:
     """Which documents stay, [documents] bool in input order; how many copies went; what to warn of."""
-    dedup = line.spec.dedup
+    dedup = job.spec.dedup
     if not dedup.exact and dedup.near is None:
         return np.ones(sum(piece.documents for piece in cleaned.pieces), bool), {}, []
     signing: list[Unit] = []
     if (near := dedup.near) is not None:
         signing = [
             Unit(
-                line.work / "sign" / f"{number:05d}",
+                job.work / "sign" / f"{number:05d}",
                 key_of("sign", VERSION, SIGNATURE_VERSION, near.ngram, near.permutations, key),
                 sign_piece,
                 (piece.folder, piece.name, near),
             )
             for number, (piece, key) in enumerate(zip(cleaned.pieces, cleaned.keys, strict=True))
         ]
-        run_stage("signing", signing, line.engine)
+        run_stage("signing", signing, job.engine)
     sources = [piece.source for piece in cleaned.pieces]  # which a warning names
     unit = Unit(
-        line.work / "copies",
-        key_of("copies", VERSION, line.asked("dedup"), cleaned.keys, sources, [unit.key for unit in signing]),
+        job.work / "copies",
+        key_of("copies", VERSION, job.asked("dedup"), cleaned.keys, sources, [unit.key for unit in signing]),
         find_copies,
         (cleaned.pieces, [unit.folder for unit in signing], dedup),
     )
@@ -176,65 +196,65 @@ def drop_copies(line: Pipeline, cleaned: Cleaned) -> tuple[np.ndarray, dict[str,
     return np.load(unit.folder / "kept.npy"), counts, facts["warnings"]
 
 
-def encode(line: Pipeline, cleaned: Cleaned, kept: np.ndarray) -> tuple[list[Unit], Counter[str]]:
+def encode(job: Pipeline, cleaned: Cleaned, kept: np.ndarray) -> tuple[list[Unit], Counter[str]]:
     """The unit of each piece, and what encoding left out. Raises InputError where no document is left."""
-    meaning = line.asked("on_bad", "sections", "outputs", "keep_rejects")
-    if line.spec.outputs is not None:  # then what is too long is left out whole
-        meaning |= {"seq_len": line.spec.packing.seq_len}
+    meaning = job.asked("on_bad", "sections", "outputs", "keep_rejects")
+    if job.spec.outputs is not None:  # then what is too long is left out whole
+        meaning |= {"seq_len": job.spec.packing.seq_len}
     units, start = [], 0
     for number, (piece, key) in enumerate(zip(cleaned.pieces, cleaned.keys, strict=True)):
         alive, start = kept[start : start + piece.documents], start + piece.documents
-        tokenizer = line.tokenizer.hash, line.tokenizer.bos_id, line.tokenizer.eos_id
-        asked = meaning, np.packbits(alive).tobytes().hex(), line.dtype, tokenizer, line.template
+        tokenizer = job.tokenizer.hash, job.tokenizer.bos_id, job.tokenizer.eos_id
+        asked = meaning, np.packbits(alive).tobytes().hex(), job.dtype, tokenizer, job.template
         units.append(
             Unit(
-                line.work / "encode" / f"{number:05d}",
+                job.work / "encode" / f"{number:05d}",
                 key_of("encode", VERSION, key, *asked),
                 encode_piece,
-                (piece.folder, piece.name, alive, line.spec, line.work / "tokenizer", line.template),
+                (piece.folder, piece.name, alive, job.spec, job.work / "tokenizer", job.template),
             )
         )
-    facts = run_stage("encoding", units, line.engine)
+    facts = run_stage("encoding", units, job.engine)
     skipped = _total(facts, "skipped")
     if not sum(fact["documents"] for fact in facts):
-        raise _nothing_left(line, cleaned.skipped + skipped)
+        raise _nothing_left(job, cleaned.skipped + skipped)
     return units, skipped
 
 
-def decide(line: Pipeline, cleaned: Cleaned, encoding: Sequence[Unit]) -> tuple[Unit, dict[str, Any]]:
+def decide(job: Pipeline, cleaned: Cleaned, encoding: Sequence[Unit]) -> tuple[Unit, dict[str, Any]]:
     """What stands where: the unit whose folder has it, and its counts."""
     pieces = [
         EncodedPiece(piece.folder / f"table-{piece.name}.npy", unit.folder, numbers)
         for piece, unit, numbers in zip(cleaned.pieces, encoding, cleaned.numbers, strict=True)
     ]
-    asked = line.asked("heldout", "mixture", "packing", "outputs", "sections")
+    asked = job.asked("heldout", "mixture", "packing", "outputs", "sections")
     unit = Unit(
-        line.work / "plan",
+        job.work / "plan",
         key_of("plan", VERSION, asked, [unit.key for unit in encoding], cleaned.numbers, cleaned.groups),
         plan_store,
-        (pieces, line.spec, cleaned.groups),
+        (pieces, job.spec, cleaned.groups),
     )
     return unit, run_stage("packing", [unit], in_process)[0]
 
 
 def write(
-    line: Pipeline, cleaned: Cleaned, encoding: Sequence[Unit], planning: Unit, plan: dict[str, Any]
+    job: Pipeline, cleaned: Cleaned, encoding: Sequence[Unit], planning: Unit, plan: dict[str, Any]
 ) -> dict[str, Any]:
     """The shards of all streams, and of a store of several outputs its records; the streams for the header."""
-    spec, folders = line.spec, [unit.folder for unit in encoding]
+    spec, folders = job.spec, [unit.folder for unit in encoding]
     goes_on = spec.packing.strategy in ("simple", "bfd_split")
     texts = [(piece.folder, piece.name) for piece in cleaned.pieces]
     units: dict[str, list[Unit]] = {}
     for stream in plan["streams"]:
         split, _, output = stream.partition(".")
         name = split if spec.outputs is None else f"{split}/{output}"
-        asked = stream, line.dtype, spec.storage.format, goes_on
+        asked = stream, job.dtype, spec.storage.format, goes_on
         units[name] = [
             Unit(
-                line.out / name / f"{number:05d}",
+                job.out / name / f"{number:05d}",
                 key_of("write", VERSION, planning.key, low, high, *asked),
                 write_shard,
-                (planning.folder, stream, low, high, folders, spec.storage.format, line.dtype, goes_on, texts),
+                (planning.folder, stream, low, high, folders, spec.storage.format, job.dtype, goes_on, texts),
             )
             for number, (low, high) in enumerate(
                 cut_into_shards(planning.folder, stream, spec.packing.seq_len, spec.storage.shard_tokens)
@@ -242,7 +262,7 @@ def write(
         ]
     records = [
         Unit(
-            line.out / split / "records",
+            job.out / split / "records",
             key_of("records", VERSION, planning.key, split),
             write_records,
             (planning.folder, split, folders, list(spec.texts()), list(spec.numbers())),
@@ -250,8 +270,8 @@ def write(
         for split in plan["records"]
         if spec.outputs is not None
     ]
-    _remove_strangers(line.out, [*records, *(unit for shards in units.values() for unit in shards)])
-    found = run_stage("writing", [*records, *(unit for shards in units.values() for unit in shards)], line.engine)
+    _remove_strangers(job.out, [*records, *(unit for shards in units.values() for unit in shards)])
+    found = run_stage("writing", [*records, *(unit for shards in units.values() for unit in shards)], job.engine)
     facts = iter(found[len(records) :])
     streams = {}
     for (name, shards), counts in zip(units.items(), plan["streams"].values(), strict=True):
@@ -288,10 +308,10 @@ def _remove_strangers(out: Path, units: Sequence[Unit]) -> None:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-def _nothing_left(line: Pipeline, skipped: Counter[str]) -> InputError:
+def _nothing_left(job: Pipeline, skipped: Counter[str]) -> InputError:
     why = ", ".join(f"{count:,} × {reason}" for reason, count in skipped.items()) or "the input is empty"
-    more = " and others" if len(line.files) > 1 else ""
-    return InputError(f"{line.files[0].path}{more}: no document left ({why})")
+    more = " and others" if len(job.files) > 1 else ""
+    return InputError(f"{job.files[0].path}{more}: no document left ({why})")
 
 
 def _total(facts: Iterable[dict[str, Any]], name: str) -> Counter[str]:

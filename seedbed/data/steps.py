@@ -1,10 +1,10 @@
-"""What is done to one shard of text: clean a file into pieces, sign a piece, encode a piece.
+"""What is done to one shard of text: clean files into pieces, sign a piece, encode a piece.
 
 Each function is the work of a unit (see stages): it writes into the folder it is given and returns facts.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from seedbed.data.chat import Span
-from seedbed.data.document import Document, Encoded, content, dump, parse, sequence_texts, text_hash
+from seedbed.data.document import Document, Encoded, content, dump, identity, parse, sequence_texts, text_hash
 from seedbed.data.encode import Encoder
 from seedbed.data.filters import make_filter
 from seedbed.data.inputs import InputFile
@@ -32,8 +32,9 @@ TABLE = np.dtype(
     [
         ("offset", "<i8"),  # of the document's line in the piece
         ("hash", "<u8", (2,)),  # of its text
+        ("identity", "<u8", (2,)),  # hash of all that it trains
         ("bytes", "<i8"),  # UTF-8 length of its text
-        ("group", "<u4"),  # index into the file's groups
+        ("group", "<u4"),  # index into the groups of the unit
         ("split", "i1"),  # 0 train, 1 heldout, -1: the text decides
     ]
 )
@@ -54,8 +55,9 @@ class _Pieces:
         line = dump(document).encode("utf-8") + b"\n"
         group = self.groups.setdefault((document.domain, document.lang), len(self.groups))
         split = -1 if document.split is None else int(document.split == "heldout")
-        hashed = np.frombuffer(text_hash(text), "<u8")
-        self._rows.append((self._size, hashed, len(text.encode("utf-8")), group, split))
+        hashed = text_hash(text)
+        hashes = (np.frombuffer(one, "<u8") for one in (hashed, identity(document, hashed)))
+        self._rows.append((self._size, *hashes, len(text.encode("utf-8")), group, split))
         self._lines.append(line)
         self._size += len(line)
         if self._size >= PIECE_BYTES:
@@ -70,13 +72,13 @@ class _Pieces:
         self._lines, self._rows, self._size = [], [], 0
 
 
-def clean_file(folder: Path, file: InputFile, spec: Spec) -> dict[str, Any]:
-    """Records of a file -> documents-NNNNN.jsonl and table-NNNNN.npy; what is rejected goes to rejects.jsonl."""
+def clean_files(folder: Path, files: Sequence[InputFile], spec: Spec) -> dict[str, Any]:
+    """Records of some files -> documents-NNNNN.jsonl and table-NNNNN.npy; what is rejected goes to rejects.jsonl."""
     with ExitStack() as stack:
         counts = kept_counts(folder, spec, stack)
         problem = make_filter(spec.filters)
         pieces = _Pieces(folder)
-        for document in documents(file, spec, counts):
+        for document in (document for file in files for document in documents(file, spec, counts)):
             reason = next(filter(None, map(problem, sequence_texts(document))), None)
             if reason is None:
                 pieces.append(document, content(document))
@@ -84,7 +86,6 @@ def clean_file(folder: Path, file: InputFile, spec: Spec) -> dict[str, Any]:
                 counts.skip(reason, document.where, document)
         pieces.close()
     return {
-        "file": file.path,
         "pieces": pieces.listing,
         "groups": list(pieces.groups),
         "skipped": dict(counts.skipped),

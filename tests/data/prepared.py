@@ -31,7 +31,8 @@ def write_corpus(folder: Path, documents: int = 12) -> None:
 def spec_of(corpus: Path, tokenizer: Path, **changes: Any) -> dict[str, Any]:
     """A specification that uses every stage; ``changes`` replace sections of it."""
     return {
-        "sources": [{"path": str(corpus)}],
+        # each a source of its own, so that each makes a unit: small files of one source share it
+        "sources": [{"path": str(corpus / f"part-{number}.jsonl")} for number in FILES],
         "tokenizer": str(tokenizer),
         "sections": [{"field": "prompt", "action": "mask"}, {"field": "text"}],
         "filters": {"char_repetition": {"n": 10, "max_share": 0.5}},
