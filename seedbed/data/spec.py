@@ -46,8 +46,8 @@ class Source(Part):
     split_field: Text | None = None
     """Key of a record's split, which then each must have: `train`, `heldout`, or null where the text decides (see
     heldout). Default: the text decides."""
-    options: dict[str, Any] = {}
-    """What the file system needs, passed to fsspec (`{anon: true}`)."""
+    options: Annotated[dict[str, Any], Field(exclude=True, repr=False)] = {}
+    """What the file system needs, passed to fsspec (`{anon: true}`). It may be secret, and is not kept in the store."""
 
     @model_validator(mode="after")
     def _is_read(self) -> Self:

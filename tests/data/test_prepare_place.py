@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import fsspec
 import pytest
 from sample_texts import TEXTS
 
@@ -93,6 +94,21 @@ def test_the_same_again_does_nothing_and_says_so(make, tmp_path, capsys):
         capsys.readouterr().err == f"{tmp_path / 's'}: is there already, whole, of the same request; nothing was done\n"
     )
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*") if path.name != ".lock"} == before
+
+
+def test_options_of_sources_are_secret(tokenizer, tmp_path):
+    """Keys of a file system: nothing that is written holds them, and other ones make the same store."""
+    fsspec.filesystem("memory").pipe("/a.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode())
+    headers = []
+    for secret in ("hunter2", "hunter3"):
+        tree = {"sources": [{"path": "memory://a.jsonl", "options": {"secret": secret}}], "heldout": 0}
+        spec = spec_from(tree | {"tokenizer": str(tokenizer.folder), "packing": {"seq_len": 16}}, "test")
+        headers.append(prepare(spec, tmp_path / "s", workers=1, keep_work=True))
+        assert secret not in f"{spec!r} {headers[-1]}"
+        assert not any(secret.encode() in content for content in files_in(tmp_path / "s").values())
+    assert headers[0] == headers[1]
+    prepare(spec, tmp_path / "t", workers=1, keep_work=True)
+    assert files_in(tmp_path / "s") == files_in(tmp_path / "t")  # the keys of units among them
 
 
 @pytest.mark.parametrize("source", ["", "**/*"])
