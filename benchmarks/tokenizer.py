@@ -25,7 +25,7 @@ import tokenizers
 from tokenizers import pre_tokenizers, trainers
 
 from seedbed.data.bpe import BOS, EOS, train_tokenizer
-from seedbed.data.stdlib import stdlib_documents
+from seedbed.data.stdlib import stdlib_records
 from seedbed.files.jsonl import read_jsonl
 
 VOCAB_SIZE = 8192
@@ -36,7 +36,7 @@ def corpus() -> Iterator[str]:
     """Texts, domains alternating."""
     root = os.environ.get("SEEDBED_TEST_DATA")
     if not root:
-        yield from (document.text for document in stdlib_documents())
+        yield from (record["text"] for record in stdlib_records())
         return
     files = [read_jsonl(file) for file in sorted((Path(root) / "corpus" / "small").glob("*.jsonl"))]
     while files:

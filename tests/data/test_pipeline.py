@@ -18,9 +18,9 @@ def test_files_share_a_unit_until_they_have_enough(drawn, enough):
     ]
     runs = file_runs(files, enough)
     assert [file for run in runs for file in run] == files
-    for run, following in zip(runs, [*runs[1:], None], strict=True):
+    for i, run in enumerate(runs):
         size = sum(file.size for file in run)
         assert len({file.source.path for file in run}) == 1
         assert len(run) == 1 or size - run[-1].size < enough  # without the last there was not enough
-        if following is not None and following[0].source == run[0].source:
+        if i + 1 < len(runs) and runs[i + 1][0].source == run[0].source:
             assert size >= enough
