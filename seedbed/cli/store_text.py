@@ -29,7 +29,9 @@ def show_header(header: dict[str, Any]) -> None:
     rows.insert(keys.index("bins") + 1, ["fill of bins", *filled])
     console().print(table("", ["", *streams], rows))
     copies = {f"copies, {kind}": count for kind, count in header["duplicates"].items() if count}
-    _show_bars("left out", ("reason", "records"), {**header["skipped"], **copies})
+    unread = sum(group["left_out_documents"] for group in header["groups"])
+    mixture = {"not in the mixture, or beyond its share": unread} if unread else {}
+    _show_bars("left out", ("reason", "records"), {**header["skipped"], **copies, **mixture})
     _show_bars("mended", ("what", "times"), header["repaired"])
 
 

@@ -51,15 +51,22 @@ class Stream(_Strict):
 
 
 class Group(_Strict):
-    """Documents of one domain and language, in the training split; tokens with those that were cut off."""
+    """Documents of one domain and language that were encoded; tokens with those that were cut off."""
 
     domain: str
     lang: str
     documents: NonNegativeInt
+    """In the training split, as often as the mixture reads them."""
     tokens: NonNegativeInt
     bytes: NonNegativeInt
+    repeated_documents: NonNegativeInt
+    """Of those in the training split, the ones that were there before."""
+    repeated_tokens: NonNegativeInt
     heldout_documents: NonNegativeInt
     heldout_tokens: NonNegativeInt
+    left_out_documents: NonNegativeInt
+    """In neither split: the mixture does not name their domain, or has its share of it without them."""
+    left_out_tokens: NonNegativeInt
 
 
 class Header(_Strict):
@@ -77,6 +84,8 @@ class Header(_Strict):
     eos_id: NonNegativeInt
     tokenizer_hash: Sha256
     lossless: bool
+    libraries: dict[str, str]
+    """Versions of the libraries that decided what the store holds."""
     spec: dict[str, Any]
     spec_hash: Sha256
     records: dict[Literal["train", "heldout"], NonNegativeInt]

@@ -1,6 +1,6 @@
 """From encoded documents to what stands in which bin: the split, the mixture, the packing. Arrays alone, no text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +63,15 @@ def read_sequences(pieces: Sequence[EncodedPiece], output: str) -> Sequences:
     )
 
 
+def _tokens_of_records(outputs: Iterable[Sequences], longest: int | None = None) -> np.ndarray:
+    """Tokens of each record, [n] int64; ``longest`` is what is counted of a sequence at most."""
+    counts = []
+    for sequences in outputs:
+        length = sequences.length if longest is None else np.minimum(sequences.length, longest)
+        counts.append(np.diff(np.append(0, np.cumsum(length))[sequences.first]))
+    return np.sum(counts, axis=0)
+
+
 def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
     """first[0], first[0] + 1, ... (count[0] of them), first[1], ...: [sum(count)] int64."""
     before = np.cumsum(count) - count
@@ -80,17 +89,19 @@ def plan_store(
     """
     corpus = read_corpus(pieces)
     outputs = {output: read_sequences(pieces, output) for output in spec.texts()}
-    tokens = np.zeros(len(corpus.piece), np.int64)
-    for sequences in outputs.values():
-        tokens += np.diff(np.append(0, np.cumsum(sequences.length))[sequences.first])
+    tokens = _tokens_of_records(outputs.values())
     heldout = held_out(corpus.hash, spec.heldout, corpus.split)
     chosen = {"train": np.flatnonzero(~heldout), "heldout": np.flatnonzero(heldout)}
     shares: list[dict[str, Any]] = []
     warnings: list[str] = []
     if spec.mixture is not None:
         train, domains = chosen["train"], sorted({domain for domain, _ in groups})
-        domain = np.array([domains.index(domain) for domain, _ in groups])[corpus.group]
-        picked, report = mix(tokens[train], domain[train], corpus.hash[train, 0], domains, spec.mixture)
+        numbers = {name: number for number, name in enumerate(domains)}
+        domain = np.array([numbers[domain] for domain, _ in groups])[corpus.group]
+        # only what trains is weighed: these strategies cut off what is longer than a bin
+        longest = spec.packing.seq_len if spec.packing.strategy in ("bfd", "none") else None
+        weighed = _tokens_of_records(outputs.values(), longest)
+        picked, report = mix(weighed[train], domain[train], corpus.hash[train, 0], domains, spec.mixture)
         named = np.array([name in spec.mixture.weights for name in domains])
         chosen["heldout"] = chosen["heldout"][named[domain[chosen["heldout"]]]]
         chosen["train"], shares = train[picked], [share._asdict() for share in report]
@@ -106,10 +117,7 @@ def plan_store(
                 "bytes": int(corpus.bytes[records].sum()),
                 **_plan_stream(folder / f"{split}.{output}", corpus, records, sequences, spec),
             }
-    counted = [
-        {"domain": domain, "lang": lang, **_count(corpus, tokens, chosen, group)}
-        for group, (domain, lang) in enumerate(groups)
-    ]
+    counted = _count_groups(corpus, tokens, chosen, groups)
     records = {split: len(rows) for split, rows in chosen.items()}
     return {"streams": streams, "records": records, "groups": counted, "mixture": shares, "warnings": warnings}
 
@@ -145,13 +153,35 @@ def _plan_stream(stem: Path, corpus: Corpus, records: np.ndarray, sequences: Seq
     }
 
 
-def _count(corpus: Corpus, tokens: np.ndarray, chosen: dict[str, np.ndarray], group: int) -> dict[str, int]:
-    """Documents, tokens and bytes of one domain and language."""
-    train, heldout = (rows[corpus.group[rows] == group] for rows in (chosen["train"], chosen["heldout"]))
-    return {
-        "documents": len(train),
-        "tokens": int(tokens[train].sum()),
-        "bytes": int(corpus.bytes[train].sum()),
-        "heldout_documents": len(heldout),
-        "heldout_tokens": int(tokens[heldout].sum()),
+def _count_groups(
+    corpus: Corpus, tokens: np.ndarray, chosen: dict[str, np.ndarray], groups: Sequence[tuple[str, str]]
+) -> list[dict[str, Any]]:
+    """What was made of the documents of each domain and language: fields of header.Group."""
+    train, heldout = chosen["train"], chosen["heldout"]
+    times = np.bincount(train, minlength=len(tokens))  # [n] how often each document trains
+    unread = times == 0
+    unread[heldout] = False
+    left_out = np.flatnonzero(unread)
+    again = np.repeat(np.arange(len(times)), np.maximum(times - 1, 0))
+
+    def count(records: np.ndarray) -> list[int]:
+        return np.bincount(corpus.group[records], minlength=len(groups)).tolist()
+
+    def total(values: np.ndarray, records: np.ndarray) -> list[int]:
+        sums = np.zeros(len(groups), np.int64)
+        np.add.at(sums, corpus.group[records], values[records])
+        return sums.tolist()
+
+    columns = {
+        "documents": count(train),
+        "tokens": total(tokens, train),
+        "bytes": total(corpus.bytes, train),
+        "repeated_documents": count(again),
+        "repeated_tokens": total(tokens, again),
+        "heldout_documents": count(heldout),
+        "heldout_tokens": total(tokens, heldout),
+        "left_out_documents": count(left_out),
+        "left_out_tokens": total(tokens, left_out),
     }
+    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    return [{"domain": domain, "lang": lang, **row} for (domain, lang), row in zip(groups, rows, strict=True)]

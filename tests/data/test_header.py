@@ -23,6 +23,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "eos_id": [-1, None, "0"],
     "tokenizer_hash": [7, "", "g" * 64, "0" * 63],
     "lossless": ["yes", 1],
+    "libraries": [[], {"tokenizers": 1}],
     "spec": [[], None],
     "spec_hash": ["", None],
     "records": [[], {"train": 1, "test": 2}, {"train": -1, "heldout": 2}],
@@ -51,8 +52,12 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "groups.0.documents": [-1],
     "groups.0.tokens": [-1],
     "groups.0.bytes": [-1],
+    "groups.0.repeated_documents": [-1],
+    "groups.0.repeated_tokens": [-1],
     "groups.0.heldout_documents": [-1],
     "groups.0.heldout_tokens": [-1],
+    "groups.0.left_out_documents": [-1],
+    "groups.0.left_out_tokens": [None],
     "mixture": [None, [1]],
     "skipped": [[], {"a": "b"}],
     "repaired": [None],
@@ -72,7 +77,7 @@ def test_every_field_of_a_header_is_looked_at(store):
 
     looked_at = set(WRONG_TYPES) | {"", "format_version", "streams.train", "streams.train.shards.0", "groups.0"}
     found = {path for path in paths(header, "") if "heldout" not in path.split(".")[:2]}
-    assert found - looked_at == {"records.train"}
+    assert found - looked_at == {"records.train", "libraries.tokenizers"}
 
 
 @pytest.mark.parametrize("path", WRONG_TYPES)

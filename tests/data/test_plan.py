@@ -1,12 +1,17 @@
 """What each split reads: held-out documents, the mixture, counts by domain; and what a million documents cost."""
 
 import tracemalloc
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pieces import docs_of, encoded_piece, open_split, packed_store, spec_of
 
-from seedbed.data.layout import SEGMENT, little
+from seedbed.data.layout import BIN, SEGMENT, little
 from seedbed.data.plan import EncodedPiece, plan_store
 from seedbed.data.steps import TABLE
 from seedbed.data.write import write_shard
@@ -93,11 +98,94 @@ def test_a_mixture_is_what_stands_in_the_shards(tmp_path):
 
 def test_a_domain_that_the_mixture_leaves_out_is_in_neither_split(tmp_path):
     docs = [doc._replace(group=number % 4, split=int(number >= 4)) for number, doc in enumerate(docs_of([6] * 8))]
-    facts, found = lay(tmp_path, docs, mixture={"weights": {"law": 1, "web": 2}})
+    facts, found = lay(tmp_path, docs, mixture={"weights": {"law": 1, "web": 1}})
     assert found["heldout.text"] == [doc.ids for doc in docs[5:]]
     assert docs[0].ids not in found["train.text"]
-    code = facts["groups"][0]
-    assert [code[key] for key in ("documents", "tokens", "bytes", "heldout_documents", "heldout_tokens")] == [0] * 5
+    code, _, *web = facts["groups"]
+    assert (code.pop("left_out_documents"), code.pop("left_out_tokens")) == (2, 12)
+    assert set(code.values()) == {"code", "", 0}
+    assert [sum(group[key] for group in web) for key in ("documents", "left_out_documents")] == [1, 1]
+
+
+@pytest.mark.parametrize("strategy", ["simple", "bfd", "bfd_split", "none"])
+def test_shares_are_those_of_the_tokens_that_are_trained(tmp_path, strategy):
+    """Domains of equal weight, one of documents far longer than a bin: what is cut off has no weight."""
+    docs = [doc._replace(group=2 * (n % 2), hash=n) for n, doc in enumerate(docs_of([200, 4] * 100))]
+    spec = spec_of(strategy, 8, heldout=0.0, mixture={"weights": {"code": 1, "web": 1}, "max_epochs": 1.0})
+    facts = packed_store(tmp_path, [encoded_piece(tmp_path / "p", docs, False, (0, 2))], spec, GROUPS)
+    shard = tmp_path / "train.text" / "00000"
+    segments = np.fromfile(shard / "segments.bin", SEGMENT)
+    starts = np.repeat(np.fromfile(shard / "bins.bin", BIN)["token"][:-1], segments_of(shard)) + segments["offset"]
+    lengths = np.diff(starts, append=facts["streams"]["train.text"]["tokens"])
+    stored = {name: int(lengths[segments["group"] == group].sum()) for name, group in (("code", 0), ("web", 2))}
+    assert stored == {"code": 400, "web": 400}
+    assert {share["domain"]: share["tokens"] for share in facts["mixture"]} == {**stored, "law": 0}
+
+
+def segments_of(shard):
+    return np.diff(np.fromfile(shard / "bins.bin", BIN)["segment"])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 3), st.integers(-1, 1)), min_size=1, max_size=20),
+    st.sampled_from(["simple", "bfd", "bfd_split", "none"]),
+    st.dictionaries(st.sampled_from(["code", "law", "web"]), st.integers(0, 3), min_size=1) | st.none(),
+    st.floats(0.2, 3),
+)
+def test_every_document_is_somewhere(made, strategy, weights, epochs):
+    """In training, held out, or counted as left out; and so is every token, or it is cut off."""
+    docs = docs_of([length for length, _, _ in made])
+    docs = [
+        doc._replace(group=group, split=split, hash=number << 59)
+        for number, (doc, (_, group, split)) in enumerate(zip(docs, made, strict=True))
+    ]
+    mixture = None if weights is None else {"weights": weights, "max_epochs": epochs}
+    with TemporaryDirectory() as name:
+        piece = encoded_piece(Path(name) / "p", docs, False, range(4))
+        try:
+            facts = plan_store(Path(name), [piece], spec_of(strategy, 8, heldout=0.2, mixture=mixture), GROUPS)
+        except InputError:
+            return  # nothing to train on
+        rows = {split: np.load(Path(name) / f"{split}.records.npy") for split in ("train", "heldout")}
+    streams = [facts["streams"][f"{split}.text"] for split in ("train", "heldout")]
+    assert sum(s["tokens"] + s["cut_tokens"] for s in streams) == sum(
+        group["tokens"] + group["heldout_tokens"] for group in facts["groups"]
+    )
+    for number, group in enumerate(facts["groups"]):
+        mine = [i for i, doc in enumerate(docs) if doc.group == number]
+        train, heldout = ([i for i in rows[split].tolist() if i in mine] for split in ("train", "heldout"))
+        left_out = set(mine) - set(train) - set(heldout)
+
+        def tokens(documents):
+            return sum(len(docs[i].ids) for i in documents)
+
+        assert group["repeated_documents"] == len(train) - len(set(train))
+        assert group["repeated_tokens"] == tokens(train) - tokens(set(train))
+        assert (group["left_out_documents"], group["left_out_tokens"]) == (len(left_out), tokens(left_out))
+        for unit, all_of in (("documents", len(mine)), ("tokens", tokens(mine))):
+            assert all_of == (
+                group[unit] - group[f"repeated_{unit}"] + group[f"heldout_{unit}"] + group[f"left_out_{unit}"]
+            )
+
+
+def test_as_many_groups_as_an_index_can_number_take_no_longer(tmp_path):
+    """Counting is linear: a scan of all documents, or of all names, for each group would take minutes."""
+    count = 60_000
+    table = np.zeros(count, TABLE)
+    table["group"], table["bytes"] = np.arange(count), 3
+    table["hash"] = np.arange(2 * count).reshape(count, 2)
+    np.save(tmp_path / "table.npy", table)
+    np.save(tmp_path / "kept.npy", np.ones(count, bool))
+    np.save(tmp_path / "text.starts.npy", np.arange(count + 1) * 3)
+    np.save(tmp_path / "text.items.npy", np.arange(count + 1))
+    names = [f"{number:05d}" for number in range(count)]
+    spec = spec_of("simple", 64, heldout=0.0, mixture={"weights": dict.fromkeys(names[:9], 1)})
+    piece = EncodedPiece(tmp_path / "table.npy", tmp_path, list(range(count)))
+    began = process_time()
+    facts = plan_store(tmp_path, [piece], spec, [(name, "") for name in names])
+    assert process_time() - began < 10
+    assert [group["tokens"] for group in facts["groups"]] == [3] * 9 + [0] * (count - 9)
 
 
 def test_a_mixture_that_cannot_be_met_warns(tmp_path):
