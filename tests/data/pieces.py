@@ -44,7 +44,7 @@ def spec_of(strategy: str, seq_len: int, masked: bool = False, **sections: Any) 
 def encoded_piece(folder: Path, docs: Sequence[Doc], masked: bool, groups: Sequence[int] = (0,)) -> EncodedPiece:
     """What cleaning and encoding would have left in ``folder``; ``groups`` are the piece's among all."""
     folder.mkdir()
-    rows = [(0, (doc.hash, 0), len(doc.ids), groups.index(doc.group), doc.split) for doc in docs]
+    rows = [(0, (doc.hash, 0), (doc.hash, 0), len(doc.ids), groups.index(doc.group), doc.split) for doc in docs]
     np.save(folder / "table.npy", np.array(rows, TABLE))
     np.save(folder / "kept.npy", np.ones(len(docs), bool))
     np.array([i for doc in docs for i in doc.ids], little("uint16")).tofile(folder / "text.ids.bin")
@@ -85,7 +85,9 @@ def open_split(folder: Path, stream: str, spec: Spec, position_ids: str = "doc_r
     return Split(stream, spec.packing.seq_len, PAD, VOCAB, position_ids, "", "", shards)
 
 
-def slow_windows(docs: Sequence[Doc], strategy: Any, seq_len: int, position_ids: str) -> list[list[list[int]]]:
+def slow_windows(
+    docs: Sequence[Doc], strategy: Any, seq_len: int, position_ids: str, pad: int = PAD
+) -> list[list[list[int]]]:
     """Split's definition, token by token: ids, targets, doc_ids and positions, each a list of rows."""
     packed = pack(np.array([len(doc.ids) for doc in docs], np.int64), strategy, seq_len)
     segments = list(zip(packed.document.tolist(), packed.begin.tolist(), packed.length.tolist(), strict=True))
@@ -100,7 +102,7 @@ def slow_windows(docs: Sequence[Doc], strategy: Any, seq_len: int, position_ids:
                 position = {"none": len(row), "doc_reset": place - begin, "continuous": place}[position_ids]
                 row.append((doc.ids[place], doc.ids[place + 1] if learned else IGNORED, run, position))
         for extra in range(seq_len - len(row)):
-            row.append((PAD, IGNORED, -1, len(row) if position_ids == "none" else extra))
+            row.append((pad, IGNORED, -1, len(row) if position_ids == "none" else extra))
         for table, column in zip(tables, zip(*row, strict=True), strict=True):
             table.append(list(column))
     return tables

@@ -7,6 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from pieces import Doc, slow_windows
 from sample_texts import TEXTS
 from stores import Text, make_store
 
@@ -76,6 +77,26 @@ def test_counts_are_what_a_recount_finds(made, tokenizer):
             starts = ends - [len(document) for document in documents]
             assert counts["documents_split"] == sum(starts // 16 != (ends - 1) // 16)
             assert len(counts["shards"]) == -(-counts["bins"] // 6)  # 100 tokens hold six bins
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind"),
+    [("simple", "none"), ("bfd", "doc_reset"), ("bfd_split", "continuous"), ("none", "continuous")],
+)
+def test_windows_are_those_of_the_definition(tokenizer, tmp_path, strategy, kind):
+    """From text to batches, as `test_write.py` shows without text."""
+    texts = [document._replace(split="train") for document in DOCUMENTS[:9]]
+    packing = {"strategy": strategy, "position_ids": kind}
+    header = make_store(texts, tokenizer, tmp_path / "s", 30, packing=packing, storage={"shard_tokens": 100})
+    streams = [[tokenizer.bos_id, *tokenizer.encode(text.text), tokenizer.eos_id] for text in texts]
+    docs = [Doc(ids, [True] * len(ids)) for ids in streams]
+    split = Store(tmp_path / "s").split("train")
+    tables = slow_windows(docs, strategy, 30, kind, pad=tokenizer.eos_id)
+    for got, wanted in zip(split.windows(range(len(split))), tables, strict=True):
+        assert got.tolist() == wanted
+    stream = header["streams"]["train"]
+    assert stream["tokens"] + stream["cut_tokens"] == sum(map(len, streams))
+    assert (stream["cut_tokens"] > 0) == (strategy in ("bfd", "none"))
 
 
 def test_same_documents_give_the_same_bytes(made, tokenizer, tmp_path):
