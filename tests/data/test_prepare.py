@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from prepared import FILES, content, make, redone, spec_of, units, write_corpus
 
+from seedbed.data.pipeline import run
 from seedbed.data.store import Store
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
@@ -235,6 +237,14 @@ def test_what_killed_writers_left_anywhere_is_gone(copied, corpus, tokenizer, st
     assert not (copied / "train" / "chosen").exists()
 
 
+def test_what_a_worker_leaves_that_is_killed_on_the_way_is_gone(corpus, tokenizer, tmp_path):
+    """Another worker of a cluster finished its unit; the store is committed without the left-over."""
+    left = tmp_path / "store" / "train" / "00000" / ".partial-elsewhere-7-00000"
+    with mock.patch("seedbed.data.prepare.run", side_effect=lambda *a: (run(*a), left.mkdir())[0]):
+        make(spec_of(corpus, tokenizer.folder), tmp_path / "store")
+    assert not left.exists()
+
+
 def test_a_second_writer_is_refused(copied, corpus, tokenizer):
     before = content(copied)
     with folder_lock(copied), pytest.raises(InputError, match="in use by process"):
@@ -254,18 +264,18 @@ def test_a_bad_record_leaves_the_store_that_was_to_be_replaced(copied, corpus, t
 
 
 def test_more_pieces_than_files_may_be_open(corpus, tokenizer, tmp_path, monkeypatch):
-    """Each form of storage: its packing takes from all pieces at once."""
-    import resource
-
-    many = shutil.copytree(corpus, tmp_path / "many")
+    """A shard takes from all pieces at once."""
     monkeypatch.setattr("seedbed.data.steps.PIECE_BYTES", 1)
+    one = {"shard_tokens": 10**8}
+    forms = [{"storage": one}, {"packing": {"strategy": "simple", "seq_len": 32}, "storage": {"format": "jsonl"} | one}]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 16, hard))
+    taken = {int(name) for name in os.listdir("/proc/self/fd")}
+    free = [number for number in range(1000) if number not in taken]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[24], hard))
     try:
-        make(spec_of(many, tokenizer.folder), tmp_path / "bin")
-        packing, storage = {"strategy": "simple", "seq_len": 32}, {"format": "jsonl"}
-        make(spec_of(many, tokenizer.folder, packing=packing, storage=storage), tmp_path / "jsonl")
+        for number, form in enumerate(forms):
+            make(spec_of(corpus, tokenizer.folder, **form), tmp_path / str(number), keep_work=True)
+            assert len(list((tmp_path / str(number) / "work" / "encode").iterdir())) > 40
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
