@@ -67,6 +67,8 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> list[str]:
     match path:
         case "spec", *keys:
             return [f"{'.'.join(keys)} was {_short(old)}, asked is {_short(new)}"]
+        case "versions", what:
+            return [f"its {what} are of version {_short(old)}, these of {_short(new)}"]
         case "inputs", file:
             return [f"the input {file} {'is new' if old is None else 'is gone' if new is None else 'changed'}"]
     return [f"the {path[0].replace('_', ' ') if path else 'request'} changed"]

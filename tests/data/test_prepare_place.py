@@ -1,6 +1,7 @@
 """Where a store may be made, and what wrong input and interruptions leave there."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -8,8 +9,12 @@ import fsspec
 import pytest
 from sample_texts import TEXTS
 
+from seedbed.data import prepare as prepare_module
+from seedbed.data.inputs import list_inputs
 from seedbed.data.prepare import prepare
 from seedbed.data.spec import spec_from
+from seedbed.data.stages import local_engine
+from seedbed.data.store import Store
 from seedbed.errors import InputError
 
 
@@ -142,6 +147,85 @@ def test_another_request_is_refused_with_what_differs(make, tmp_path):
     with pytest.raises(InputError, match=f"the input {tmp_path / 'a.jsonl'} changed"):
         make(tmp_path / "s")
     assert files_in(tmp_path / "s") == before
+
+
+def test_what_another_version_made_is_replaced_only_where_that_is_asked(make, tmp_path, monkeypatch):
+    header = make(tmp_path / "s", dedup={"near": {}})
+    assert header["libraries"].keys() == {"tokenizers", "rensa"}
+    make(tmp_path / "t")
+    monkeypatch.setattr("seedbed.data.prepare.SIGNATURE_VERSION", "another")
+    with pytest.raises(InputError, match="its signatures are of version .*, these of"):
+        make(tmp_path / "s", dedup={"near": {}})
+    before = files_in(tmp_path / "t")
+    make(tmp_path / "t")  # nothing was signed there
+    monkeypatch.setattr("seedbed.data.prepare.VERSION", 10_000)
+    with pytest.raises(InputError, match="its stages are of version .*, these of 10000; choose .* --overwrite"):
+        make(tmp_path / "t")
+    assert files_in(tmp_path / "t") == before
+    make(tmp_path / "t", overwrite=True)
+    assert json.loads((tmp_path / "t" / "request.json").read_text())["versions"]["stages"] == 10_000
+
+
+def test_a_store_that_another_process_has_just_finished_is_kept(make, tmp_path, monkeypatch):
+    """Between the look at the place and the lock."""
+    real = prepare_module.folder_lock
+
+    def late(out):
+        monkeypatch.setattr(prepare_module, "folder_lock", real)
+        make(tmp_path / "s", packing={"seq_len": 8})
+        return real(out)
+
+    monkeypatch.setattr(prepare_module, "folder_lock", late)
+    with pytest.raises(InputError, match="packing.seq_len was 8, asked is 16"):
+        make(tmp_path / "s")
+    assert Store(tmp_path / "s").header["seq_len"] == 8
+
+
+@pytest.fixture
+def without_begin(tokenizer, tmp_path) -> Path:
+    """A tokenizer with the same tokens, of which none begins a document."""
+    folder = shutil.copytree(tokenizer.folder, tmp_path / "other")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    del config["bos_token"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_nothing_of_an_interrupted_run_with_another_tokenizer_is_used(make, without_begin, tokenizer, tmp_path):
+    """One that names the token that begins a document in a file that the other does not have."""
+    first = shutil.copytree(without_begin, tmp_path / "first")
+    (first / "special_tokens_map.json").write_text(json.dumps({"bos_token": tokenizer.bos_token}))
+    with pytest.raises(InputError, match="verse"):  # known when all is encoded: what was done stays
+        make(tmp_path / "s", tokenizer=str(first), mixture={"weights": {"verse": 1}})
+    make(tmp_path / "s", tokenizer=str(without_begin))
+    make(tmp_path / "t", tokenizer=str(without_begin))
+    assert files_in(tmp_path / "s") == files_in(tmp_path / "t")
+
+
+def test_a_tokenizer_that_changes_while_it_is_copied_is_refused(make, without_begin, tokenizer, tmp_path, monkeypatch):
+    def late(sources):
+        shutil.copyfile(tokenizer.folder / "tokenizer_config.json", without_begin / "tokenizer_config.json")
+        return list_inputs(sources)
+
+    monkeypatch.setattr(prepare_module, "list_inputs", late)
+    with pytest.raises(InputError, match="other: changed while it was read"):
+        make(tmp_path / "s", tokenizer=str(without_begin))
+    assert not (tmp_path / "s").exists()
+
+
+def test_as_many_workers_as_cores_that_may_be_used(tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text(TEXTS[0] * 9)
+    asked = []
+
+    def engine(workers):
+        asked.append(workers)
+        return local_engine(1)
+
+    monkeypatch.setattr(prepare_module, "local_engine", engine)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 8})
+    tree = {"sources": [str(tmp_path / "a.txt")], "tokenizer": str(tokenizer.folder), "heldout": 0}
+    prepare(spec_from(tree, "test"), tmp_path / "s")
+    assert asked == [3]
 
 
 def test_an_unfinished_store_goes_on(make, tmp_path):
