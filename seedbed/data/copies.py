@@ -35,7 +35,8 @@ class PieceOfText(NamedTuple):
 def find_copies(folder: Path, pieces: Sequence[PieceOfText], signed: Sequence[Path], dedup: Dedup) -> dict[str, Any]:
     """Pieces in input order, their signatures -> kept.npy [documents] bool, duplicates.jsonl with every removal.
 
-    A document goes when its text, exactly or nearly, is that of an earlier one that stays.
+    A document goes when it trains exactly what an earlier one does, or when its text is nearly that of an earlier one
+    that stays, whatever its masks, roles and numbers.
     """
     offsets = [piece.column("offset") for piece in pieces]
     ends = np.cumsum([piece.documents for piece in pieces])
@@ -47,7 +48,7 @@ def find_copies(folder: Path, pieces: Sequence[PieceOfText], signed: Sequence[Pa
 
     removals: list[Removal] = []
     if dedup.exact:
-        first = exact_duplicates(np.concatenate([piece.column("hash") for piece in pieces]))
+        first = exact_duplicates(np.concatenate([piece.column("identity") for piece in pieces]))
         kept &= first == np.arange(len(first))
         removals += [Removal(int(i), int(first[i]), 1.0, 1.0) for i in np.flatnonzero(~kept)]
     exact = len(removals)

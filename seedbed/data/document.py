@@ -63,7 +63,7 @@ def sequence_texts(document: Document) -> list[str]:
 
 
 def content(document: Document) -> str:
-    """Its whole text, as the search for copies sees it and bytes are counted."""
+    """Its whole text, as the search for near copies and the held-out split see it and bytes are counted."""
     return "".join(sequence_texts(document))
 
 
@@ -71,6 +71,18 @@ def text_hash(text: str) -> bytes:
     """16 bytes that tell texts apart, the same everywhere and always; the first 8 decide what is held out."""
     raw = text.encode("utf-8")
     return hashlib.blake2b(raw, digest_size=8).digest() + hashlib.blake2b(raw, digest_size=8, person=b"2").digest()
+
+
+def identity(document: Document, text_hashed: bytes) -> bytes:
+    """16 bytes that tell apart what documents train: texts, masks, where they begin, roles, tools, numbers.
+
+    Of one text, all of it trained, that is ``text_hashed``, the hash of its text.
+    """
+    match [*document.texts.values(), *document.numbers.values()]:
+        case [[[Piece(trained=True)]]]:
+            return text_hashed
+    whole = json.dumps([document.texts, document.numbers], ensure_ascii=False, separators=(",", ":"))
+    return hashlib.blake2b(whole.encode("utf-8"), digest_size=16).digest()
 
 
 def dump(document: Document) -> str:

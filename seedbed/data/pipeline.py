@@ -23,7 +23,7 @@ from seedbed.data.write import cut_into_shards, write_records, write_shard
 from seedbed.errors import InputError
 from seedbed.files.atomic import COMMIT, listed, sha256
 
-VERSION = 2
+VERSION = 3
 """Of what the stages write: a change makes them redo it."""
 
 

@@ -163,9 +163,9 @@ class NearDuplicates(Part):
 
 class Dedup(Part):
     exact: bool = False
-    """Drop a document whose text occurred before."""
+    """Drop a document that trains what an earlier one does: the same text, masks, roles, tools and numbers."""
     near: NearDuplicates | None = None
-    """Drop a document that is nearly an earlier, kept one."""
+    """Drop a document whose text is nearly that of an earlier, kept one, whatever its masks, roles and numbers."""
     alarm: Share = 0.5
     """Warn when a source loses more than this share of its documents."""
 
