@@ -1,5 +1,6 @@
 """Exact and near copies among documents: which ones go, and for which earlier one that stays."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import compress
@@ -8,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from seedbed.data.lsh import Buckets, agreement, least_agreement
-from seedbed.data.minhash import jaccard, shingles, signatures
+from seedbed.data.minhash import jaccard, jaccard_bound, shingles, signatures
 from seedbed.data.spec import NearDuplicates
 
 _FINE = 1024  # permutations of a second, sharper look
+_MANY = 64  # candidates for which it pays: to make such a signature takes as long as some thirty comparisons
+_HELD_BYTES = 1 << 27  # of n-grams in memory, 10,000 documents of 2,000 characters
 _SHOW_EVERY = 10_000
 
 
@@ -57,33 +60,30 @@ def near_duplicates(
     documents = np.flatnonzero(alive)
     buckets = Buckets(signed, alive, near)
 
-    @lru_cache(1 << 14)  # 16 MB
+    @lru_cache(1 << 16)  # 64 MB
     def fine(position: int) -> bytes:
         return signatures([text(int(documents[position]))], near.ngram, _FINE).astype(np.uint8).tobytes()
 
-    @lru_cache(256)
-    def grams(position: int) -> np.ndarray:
-        return shingles(text(int(documents[position])), near.ngram)
-
+    grams = _Held(lambda position: shingles(text(int(documents[position])), near.ngram))
     least = least_agreement(_FINE, near.threshold)
+    ends = np.cumsum([len(piece) for piece in signed])
     shared = buckets.shared()
     removals: list[Removal] = []
     for done, position in enumerate(shared.tolist()):
         if done % _SHOW_EVERY == 0:
             show(f"{done:,} of {len(shared):,} similar documents compared, {len(removals):,} removed")
         candidates = buckets.near(position)
-        if candidates:
+        if len(candidates) >= _MANY:
             rows = np.frombuffer(b"".join(map(fine, candidates)), np.uint8).reshape(-1, _FINE)
             agreeing = agreement(rows, np.frombuffer(fine(position), np.uint8)) >= least
-            candidates = compress(candidates, agreeing)
-        for candidate in candidates:
-            similarity = jaccard(grams(candidate), grams(position))
-            if similarity >= near.threshold:
-                document, kept = int(documents[position]), int(documents[candidate])
-                removals.append(Removal(document, kept, _estimate(signed, document, kept), similarity))
-                break
-        else:
+            candidates = list(compress(candidates, agreeing))
+        found = _first_near(candidates, position, grams, near.threshold) if candidates else None
+        if found is None:
             buckets.keep(position)
+        else:
+            candidate, similarity = found
+            document, kept = int(documents[position]), int(documents[candidate])
+            removals.append(Removal(document, kept, _estimate(signed, ends, (document, kept)), similarity))
     show(f"{len(shared):,} similar documents compared, {len(removals):,} removed")
     return removals
 
@@ -95,8 +95,39 @@ def alarms(removed: np.ndarray, source: np.ndarray, share: float) -> list[Alarm]
     return [Alarm(int(i), int(lost[i]), int(documents[i])) for i in np.flatnonzero(lost > share * documents)]
 
 
-def _estimate(signatures: Sequence[np.ndarray], *pair: int) -> float:
-    ends = np.cumsum([len(piece) for piece in signatures])
+def _first_near(
+    candidates: Sequence[int], position: int, grams: Callable[[int], np.ndarray], threshold: float
+) -> tuple[int, float] | None:
+    """The first candidate that reaches the threshold, and its similarity."""
+    own = grams(position)
+    bound = jaccard_bound(own)
+    for candidate in candidates:
+        others = grams(candidate)
+        if bound(others) >= threshold and (similarity := jaccard(others, own)) >= threshold:
+            return candidate, similarity
+    return None
+
+
+def _estimate(signatures: Sequence[np.ndarray], ends: np.ndarray, pair: tuple[int, int]) -> float:
     pieces = np.searchsorted(ends, pair, side="right")
     a, b = (signatures[piece][index - ends[piece]] for piece, index in zip(pieces, pair, strict=True))
     return float(np.mean(a == b))
+
+
+class _Held:
+    """Arrays that are made when asked for; those asked for last are held, as many as the bytes allow."""
+
+    def __init__(self, make: Callable[[int], np.ndarray]):
+        self._make = make
+        self._held: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._bytes = 0
+
+    def __call__(self, key: int) -> np.ndarray:
+        array = self._held.pop(key, None)
+        if array is None:
+            array = self._make(key)
+            self._bytes += array.nbytes
+        self._held[key] = array
+        while self._bytes > _HELD_BYTES:
+            self._bytes -= self._held.popitem(last=False)[1].nbytes
+        return array

@@ -1,6 +1,6 @@
 """Texts as sets of character n-grams, and MinHash signatures of them (S1 2.3)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue]
@@ -11,6 +11,7 @@ SIGNATURE_VERSION = f"rensa {RMinHash.ALGORITHM_VERSION}"
 _SEED = 0
 _FILL = "\U0010ffff"  # Unicode promises that it is no character
 _BITS = np.uint64(21)  # of a code point; three of them fit one number
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: the upper bits of a product are a hash
 _BATCH_CHARS = 100_000  # what is made of them stays in the cache of a core
 _BATCH_TEXTS = 64  # fewer than rensa would start threads for; the pipeline has processes, and threads do not fork
 
@@ -28,6 +29,20 @@ def jaccard(a: np.ndarray, b: np.ndarray) -> float:
     """|a ∩ b| / |a ∪ b| of two sets as shingles gives them, exactly."""
     both = len(np.intersect1d(a, b, assume_unique=True))
     return both / (len(a) + len(b) - both)
+
+
+def jaccard_bound(a: np.ndarray) -> Callable[[np.ndarray], float]:
+    """What the similarity of this set to another is at most, mostly a little over it, ten times as fast as jaccard."""
+    bits = len(a).bit_length() + 6  # about a hundred hashes an n-gram: one that is not in the set seldom meets another
+    shift = np.uint64(64 - bits)
+    marked = np.zeros(1 << bits, bool)
+    marked[(a * _SPREAD >> shift).view(np.int64)] = True
+
+    def bound(b: np.ndarray) -> float:
+        both = min(np.count_nonzero(marked[(b * _SPREAD >> shift).view(np.int64)]), len(a))
+        return both / (len(a) + len(b) - both)
+
+    return bound
 
 
 def signatures(texts: Sequence[str], ngram: int, permutations: int) -> np.ndarray:

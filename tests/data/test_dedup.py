@@ -64,8 +64,10 @@ def family(rng, count, chinese=False):
     return texts
 
 
+@pytest.mark.parametrize("many", [1, 64])
 @pytest.mark.parametrize("seed", range(4))
-def test_same_as_all_pairs(seed):
+def test_same_as_all_pairs(seed, many, monkeypatch):
+    monkeypatch.setattr(dedup, "_MANY", many)
     texts = family(random.Random(seed), 120, chinese=seed % 2 == 1)
     expected = by_all_pairs(texts)
     assert len(expected) > 10
@@ -208,12 +210,43 @@ def test_shared_boilerplate_is_ruled_out_by_estimates(monkeypatch):
     base = random_text(rng, 100)
     texts = [base + random_text(rng, 100) for _ in range(200)]
     compared = []
-    monkeypatch.setattr(dedup, "jaccard", lambda a, b, exact=dedup.jaccard: compared.append(0) or exact(a, b))
+    first_near = dedup._first_near
+    monkeypatch.setattr(dedup, "_MANY", 1)
+    monkeypatch.setattr(dedup, "_first_near", lambda a, *rest: compared.extend(a) or first_near(a, *rest))
     assert 0.4 < similarity(*texts[:2]) < 0.6
     assert find(texts) == []
     assert len(compared) < 20  # of 19,900 pairs
     crowded = NearDuplicates(bands=1, rows=1)
     assert pairs(find(texts * 2, crowded)) == [(200 + i, i) for i in range(200)]
+
+
+def test_pairs_just_under_the_threshold_cost_a_bound_each(monkeypatch):
+    """Much of each document is the same: estimates rule few pairs out."""
+    rng = random.Random(1)
+    base = random_text(rng, 150)
+    texts = [base + random_text(rng, 75) for _ in range(200)]
+    exact, read = [], []
+    monkeypatch.setattr(dedup, "jaccard", lambda a, b, jaccard=dedup.jaccard: exact.append(0) or jaccard(a, b))
+    rows = signatures(texts, 3, 128)
+    found = near_duplicates(
+        [rows], np.ones(200, bool), lambda i: read.append(i) or texts[i], NearDuplicates(), lambda _: None
+    )
+    assert pairs(found) == by_all_pairs(texts)
+    kept = 200 - len(found)
+    assert kept > 100
+    assert len(exact) < len(found) + kept / 10
+    assert len(read) <= 2 * 200  # for a sharper signature, for its n-grams
+
+
+def test_n_grams_are_held_up_to_so_many_bytes(monkeypatch):
+    monkeypatch.setattr(dedup, "_HELD_BYTES", 100)
+    made = []
+    held = dedup._Held(lambda size: made.append(size) or np.zeros(size, np.uint8))
+    for size in [40, 50, 40, 30, 40, 50, 101, 40]:
+        assert len(held(size)) == size
+    assert made == [40, 50, 30, 50, 101, 40]  # 30 takes the place of 50, which was asked for before 40; 101 of all
+    few = FAMILY[:40]
+    assert pairs(find(few)) == by_all_pairs(few)
 
 
 def test_sources_that_lose_too_much():

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.data.minhash import SIGNATURE_VERSION, jaccard, shingles, signatures
+from seedbed.data import minhash
+from seedbed.data.minhash import SIGNATURE_VERSION, jaccard, jaccard_bound, shingles, signatures
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.text("ab", max_size=30)
 ngrams = st.integers(1, 3)
@@ -29,6 +30,22 @@ def test_jaccard_is_that_of_the_sets(a, b, ngram):
     assert jaccard(shingles(a, ngram), shingles(b, ngram)) == len(a_set & b_set) / len(a_set | b_set)
 
 
+@given(texts, texts, ngrams)
+def test_no_similarity_is_over_its_bound(a, b, ngram):
+    a_set, b_set = shingles(a, ngram), shingles(b, ngram)
+    assert jaccard(a_set, b_set) <= jaccard_bound(a_set)(b_set) <= 1
+    assert jaccard_bound(a_set)(a_set) == 1
+
+
+@pytest.mark.parametrize("size", [30, 1000, 30_000])
+def test_a_bound_is_close(size):
+    rng = np.random.default_rng(size)
+    a, b = (shingles("".join(map(chr, rng.integers(0x4E00, 0x4E00 + 3000, size))), 3) for _ in range(2))
+    union = np.union1d(a, b)
+    assert jaccard(a, union) <= jaccard_bound(a)(union) < jaccard(a, union) + 0.02
+    assert jaccard(a, b) <= jaccard_bound(a)(b) < 0.02
+
+
 @given(st.lists(texts, max_size=150), ngrams)
 def test_a_signature_depends_on_its_text_alone(many, ngram):
     together = signatures(many, ngram, 32)
@@ -48,6 +65,20 @@ def test_long_and_short_texts_share_batches():
     many = ["x" * 250_000, "", "ab", "y" * 99_999, "z" * 2, *["short text"] * 200]
     together = signatures(many, 3, 128)
     assert all((signatures([text], 3, 128)[0] == row).all() for text, row in zip(many, together, strict=True))
+
+
+def test_no_call_is_given_so_many_texts_that_rensa_starts_threads(monkeypatch):
+    class Spy:
+        @staticmethod
+        def digest_matrix_from_flat_token_hashes(grams, offsets, *rest):
+            sizes.append(len(offsets) - 1)
+            return minhash_of.digest_matrix_from_flat_token_hashes(grams, offsets, *rest)
+
+    minhash_of, sizes = minhash.RMinHash, []
+    monkeypatch.setattr(minhash, "RMinHash", Spy)
+    signatures(["short"] * 1000, 3, 128)
+    assert sum(sizes) == 1000
+    assert max(sizes) <= 64  # it does from 256
 
 
 def test_signatures_are_the_same_everywhere():
