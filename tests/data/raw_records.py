@@ -14,12 +14,14 @@ from seedbed.data.store import Store
 from seedbed.data.tokenizer import Tokenizer
 
 
-def prepared(out: Path, tokenizer: Tokenizer, records: Iterable[Mapping[str, Any]], **spec: Any) -> Store:
+def prepared(
+    out: Path, tokenizer: Tokenizer, records: Iterable[Mapping[str, Any]], keep_work: bool = False, **spec: Any
+) -> Store:
     """The store of ``records``, whose file stands beside it; what is not set holds nothing out."""
     file = out.with_name(f"{out.name}.jsonl")
     file.write_text("".join(json.dumps({"split": None} | dict(record)) + "\n" for record in records), encoding="utf-8")
     tree = {"sources": [{"path": str(file), "split_field": "split"}], "tokenizer": str(tokenizer.folder), "heldout": 0}
-    prepare(spec_from(tree | spec, "test"), out, workers=1, overwrite=True)
+    prepare(spec_from(tree | spec, "test"), out, workers=1, overwrite=True, keep_work=keep_work)
     return Store(out)
 
 

@@ -211,10 +211,16 @@ def test_a_record_with_a_sequence_longer_than_a_bin_is_left_out_whole(chat_tok, 
     )
     (reject,) = map(json.loads, (tmp_path / "s" / "rejects.jsonl").read_text().splitlines())
     assert reject["where"].endswith(":2") and reject["reason"] == "longer than packing.seq_len"
-    longer_bins = PAIRS | {"packing": {"strategy": "none", "seq_len": 65}}
-    assert prepared(tmp_path / "s", chat_tok, records, **longer_bins).header["records"]["train"] == 4
     with pytest.raises(InputError, match=r"t\.jsonl: no document left \(1 × longer than packing\.seq_len\)"):
         prepared(tmp_path / "t", chat_tok, [longer], **PAIRS)
+
+
+def test_longer_bins_take_in_what_was_too_long_though_the_work_is_kept(chat_tok, tmp_path):
+    records = [pair(0), pair(1) | {"rejected": "~" * 90}]
+    for seq_len, kept in ((64, 1), (128, 2), (64, 1)):
+        packing = {"packing": {"strategy": "none", "seq_len": seq_len}}
+        store = prepared(tmp_path / "s", chat_tok, records, keep_work=True, **PAIRS | packing)
+        assert store.header["records"]["train"] == kept
 
 
 def test_a_prompt_longer_than_a_bin_takes_its_responses_with_it(chat_tok, tmp_path):
