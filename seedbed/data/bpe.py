@@ -14,6 +14,8 @@ from seedbed.data.progress import spinner
 from seedbed.data.sampling import Sample
 from seedbed.data.template import check_template
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
+from seedbed.data.tokenizer_config import MAX_PADDING
+from seedbed.data.tokenizer_json import MAX_VOCABULARY
 from seedbed.errors import InputError
 from seedbed.files.atomic import atomic_folder, require_replaceable
 
@@ -56,6 +58,9 @@ def train_tokenizer(
     if vocab_size < smallest:
         more = f" and {len(special_tokens)} special tokens" if special_tokens else ""
         raise InputError(f"vocabulary of {vocab_size}: needs at least {smallest} (256 bytes, bos and eos{more})")
+    for name, value, limit in (("vocab_size", vocab_size, MAX_VOCABULARY), ("pad_to", pad_to, MAX_PADDING)):
+        if value > limit:
+            raise InputError(f"{name}={value}: must be at most {limit}")
     for name, value in {"pad_to": pad_to, "max_bytes": max_bytes, "max_document_bytes": max_document_bytes}.items():
         if value < 1:
             raise InputError(f"{name}={value}: must be at least 1")

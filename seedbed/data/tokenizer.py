@@ -16,8 +16,9 @@ import numpy as np
 import tokenizers
 
 from seedbed.data.tokenizer_config import read_object, read_settings
-from seedbed.data.tokenizer_json import Spelling, spelling, unknown_token, without_prefix_space
+from seedbed.data.tokenizer_json import Spelling, check_ids, spelling, unknown_token, without_prefix_space
 from seedbed.errors import InputError
+from seedbed.files.atomic import COMMIT, folder_damage
 
 _NEEDED = ("tokenizer.json", "tokenizer_config.json")
 _FILES = (*_NEEDED, "special_tokens_map.json", "chat_template.jinja", "training.json")
@@ -133,7 +134,8 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
 
     A space that it would put before each text is not added, where text survives encoding and decoding byte for byte
     without it. A tokenizer that text does not survive is used as it is, and a warning says so. Raises InputError when
-    a file is missing or damaged, or when no token ends a document.
+    a file is missing or damaged, when a folder made here was changed (the copies in stores and checkpoints are listed
+    there), or when no token ends a document.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -144,9 +146,12 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
                 f"{folder}: not a tokenizer folder ({name} is missing); `seedbed tokenizer import {folder}` reads "
                 "what else Transformers knows"
             )
+    if (folder / COMMIT).is_file() and (damage := folder_damage(folder)):
+        raise InputError(
+            f"{folder}: {damage}; make or copy the tokenizer again, or remove {COMMIT} where you changed it on purpose"
+        )
     file = folder / _NEEDED[0]
-    content = read_object(file)
-    backend = _backend(content, file)
+    content, backend = read_backend(file)
     spelled = spelling(content)
     if not (lossless := _survives(backend, spelled)):
         unprefixed = _backend(without_prefix_space(content), file)
@@ -160,6 +165,14 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
             stacklevel=2,
         )
     return tokenizer
+
+
+def read_backend(file: Path) -> tuple[dict[str, Any], tokenizers.Tokenizer]:
+    """What a `tokenizer.json` holds, and the library's tokenizer made of it. Raises InputError where it is damaged."""
+    content = read_object(file)
+    backend = _backend(content, file)
+    check_ids(content, file)
+    return content, backend
 
 
 def _backend(content: dict[str, Any], file: Path) -> tokenizers.Tokenizer:

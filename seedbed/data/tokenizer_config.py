@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 from seedbed.errors import InputError
 
 
+MAX_PADDING = 2**16
+"""Rows of an embedding above the vocabulary, fewer than this."""
+
+
 class Settings(NamedTuple):
     bos_token: str | None
     eos_token: str
@@ -38,8 +42,11 @@ def read_settings(folder: Path, tokens: Mapping[str, int]) -> Settings:
         raise InputError(f'{file}: no eos_token; add "eos_token": the token of the vocabulary that ends a document')
     size = max(tokens.values()) + 1
     padded = config.get("padded_vocab_size", size)
-    if type(padded) is not int or padded < size:
-        raise InputError(f"{file}: padded_vocab_size is {padded!r}; the vocabulary has {size} ids")
+    if type(padded) is not int or not size <= padded < size + MAX_PADDING:
+        raise InputError(
+            f"{file}: padded_vocab_size is {padded!r}; the vocabulary has {size} ids, and fewer than {MAX_PADDING} more "
+            "may be added"
+        )
     return Settings(token("bos_token"), eos_token, _chat_template(folder, config), padded)
 
 

@@ -2,8 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from seedbed.errors import InputError
+
+MAX_VOCABULARY = 2**24
+"""Far above any tokenizer there is; an id beyond it is damage, and models and tables would not fit in memory."""
 _METASPACE = "\u2581"
 """Stands for a space in SentencePiece's vocabularies."""
 _ONE_BYTE = re.compile("<0x[0-9A-F]{2}>")
@@ -47,6 +53,24 @@ def spelling(content: dict[str, Any]) -> Spelling:
         prefix=model.get("continuing_subword_prefix") or "",
         suffix=model.get("end_of_word_suffix") or "",
     )
+
+
+def check_ids(content: dict[str, Any], file: Path) -> None:
+    """Raise InputError unless the tokens of the tokenizer in ``file`` have ids of their own, below MAX_VOCABULARY."""
+    vocab = content["model"]["vocab"]
+    pieces = vocab.items() if isinstance(vocab, dict) else ((piece, i) for i, (piece, _) in enumerate(vocab))
+    added = ((token["content"], token["id"]) for token in content.get("added_tokens") or ())
+    tokens: dict[int, str] = {}
+    for token, i in chain(pieces, added):
+        if (other := tokens.setdefault(i, token)) != token:
+            raise InputError(f"{file}: {other!r} and {token!r} have the same id, {i}; make or copy the tokenizer again")
+    if not tokens:
+        raise InputError(f"{file}: holds no token; make or copy the tokenizer again")
+    if max(tokens) >= MAX_VOCABULARY:
+        raise InputError(
+            f"{file}: the id of {tokens[max(tokens)]!r} is {max(tokens)}, above {MAX_VOCABULARY - 1}; make or copy the "
+            "tokenizer again"
+        )
 
 
 def unknown_token(content: dict[str, Any]) -> str | None:

@@ -307,15 +307,44 @@ def test_import_of_a_vocabulary_without_tokenizer_json(tmp_path):
 
 def test_import_of_nothing_or_of_a_tokenizer_without_an_end_is_refused(folders, tmp_path):
     transformers = pytest.importorskip("transformers")
-    for name in ("nobody/nothing", str(tmp_path), "./a b", ""):
-        with pytest.raises(InputError, match="Transformers cannot read a tokenizer there") as error:
+    with pytest.raises(InputError, match=r"Transformers cannot read a tokenizer there: .*[^:\s]$") as error:
+        import_tokenizer(str(tmp_path), tmp_path / "t")
+    assert "\n" not in str(error.value)
+    for name in ("./a b", ""):
+        with pytest.raises(InputError, match="neither a folder here nor .* hub: Repo id"):
             import_tokenizer(name, tmp_path / "t")
-        assert "\n" not in str(error.value)
     backend = Backend.from_file(str(folders / "gpt2" / "tokenizer.json"))
     transformers.PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(tmp_path / "endless")
     with pytest.raises(InputError, match="endless/tokenizer_config.json: no eos_token; add"):
         import_tokenizer(str(tmp_path / "endless"), tmp_path / "t")
     assert not (tmp_path / "t").exists()
+
+
+def test_name_on_the_hub_is_asked_for_once(folders, tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    asked = []
+
+    def snapshot(name, allow_patterns, **_):
+        asked.append(name)
+        if name != "some/one":
+            raise OSError("no network\nread the documentation")
+        return str(folders / "gpt2")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    assert import_tokenizer("some/one", tmp_path / "t").eos_token == "<|endoftext|>"
+    with pytest.raises(InputError, match="^no/body: neither a folder here .*: no network read the documentation$"):
+        import_tokenizer("no/body", tmp_path / "u")
+    assert asked == ["some/one", "no/body"]
+
+
+def test_import_meets_damage_before_transformers_does(folders, tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: pytest.fail("was called"))
+    content = json.loads((folders / "gpt2" / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"]["vocab"]["far"] = 4_000_000_000
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(InputError, match="tokenizer.json: the id of 'far' is 4000000000, above 16777215"):
+        import_tokenizer(str(tmp_path), tmp_path / "t")
 
 
 def test_import_does_not_replace_anything_but_a_tokenizer(folders, tmp_path):

@@ -106,6 +106,38 @@ def test_folder_without_a_valid_tokenizer_is_refused(tokenizer, tmp_path, name, 
         load_tokenizer(damaged(tokenizer, tmp_path / "t", name, content))
 
 
+@pytest.mark.parametrize(
+    ("vocab", "added", "problem"),
+    [
+        ({"hello": 5}, None, "'$' and 'hello' have the same id, 5"),
+        ({"hello": 2**24}, None, "the id of 'hello' is 16777216, above 16777215"),
+        ({}, {"id": 5, "content": "<|x|>"}, "'$' and '<|x|>' have the same id, 5"),
+        ({}, {"id": 1, "content": "<|x|>"}, "'<|eos|>' and '<|x|>' have the same id, 1"),
+    ],
+)
+def test_ids_that_no_tokenizer_has_are_refused(tokenizer, tmp_path, vocab, added, problem):
+    content = json.loads((tokenizer.folder / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"]["vocab"] |= vocab
+    content["added_tokens"] += [content["added_tokens"][0] | added] if added else []
+    with pytest.raises(InputError, match=re.escape(problem)):
+        load_tokenizer(damaged(tokenizer, tmp_path, "tokenizer.json", json.dumps(content)))
+
+
+def test_vocabulary_without_a_token_is_refused(tokenizer, tmp_path):
+    empty = '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
+    with pytest.raises(InputError, match="holds no token"):
+        load_tokenizer(damaged(tokenizer, tmp_path, "tokenizer.json", empty))
+
+
+def test_change_to_a_folder_made_here_is_noticed(tmp_path):
+    made = train_tokenizer(TEXTS, 262, tmp_path / "t")
+    content = (made.folder / "tokenizer.json").read_bytes()
+    (made.folder / "tokenizer.json").write_bytes(content.replace(b"1.0", b"1.1", 1))
+    with pytest.raises(InputError, match=re.escape("the content of tokenizer.json changed")) as error:
+        load_tokenizer(made.folder)
+    assert "remove commit.json" in str(error.value)
+
+
 def test_missing_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         load_tokenizer(tmp_path / "none")
@@ -119,6 +151,7 @@ def test_missing_folder_is_refused(tmp_path):
         ({"eos_token": {"content": "</s>"}}, "eos_token is '</s>'"),
         ({"eos_token": None}, 'no eos_token; add "eos_token"'),
         ({"padded_vocab_size": 299}, "padded_vocab_size is 299; the vocabulary has 300 ids"),
+        ({"padded_vocab_size": 300 + 2**16}, "padded_vocab_size is 65836; the vocabulary has 300 ids, and fewer than"),
         ({"padded_vocab_size": 320.0}, "padded_vocab_size is 320.0"),
         ({"padded_vocab_size": True}, "padded_vocab_size is True"),
         ({"chat_template": {"a": 1}}, "chat_template is no text"),
