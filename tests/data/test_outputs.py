@@ -127,15 +127,16 @@ def test_the_windows_of_an_output_are_its_sequences(chat_tok, tmp_path):
 
 
 def test_outputs_of_records_that_a_mixture_repeats_stay_together(chat_tok, tmp_path):
-    records = [pair(i, n=i, domain="few" if i < 3 else "many") for i in range(20)]
+    records = [pair(i, n=[i] * (1 + i % 3), domain="few" if i < 3 else "many") for i in range(20)]
     outputs = PAIRS["outputs"] | {"n": {"numbers": "n"}}
     mixture = {"weights": {"few": 1, "many": 1}, "max_epochs": 4}
     store = prepared(tmp_path / "s", chat_tok, records, **PAIRS | {"outputs": outputs, "mixture": mixture})
     read = Counter()
     for i in range(store.header["records"]["train"]):
         found = store.record("train", i)
-        (n,) = found["n"]
+        n = found["n"][0]
         read[n] += 1
+        assert found["n"] == records[int(n)]["n"]
         for output in ("chosen", "rejected"):
             messages = [*records[int(n)]["prompt"], reply(records[int(n)][output])]
             assert same(found[output][0], chatml(chat_tok, messages, [1]))
