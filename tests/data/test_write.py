@@ -1,5 +1,6 @@
 """Plans become shards: what is read from them is the definition in Split, and the counts are what a recount finds."""
 
+import resource
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pieces import VOCAB, Doc, docs_of, encoded_piece, open_split, packed_store, slow_windows, spec_of
 
+from seedbed.data import write
 from seedbed.data.layout import SEGMENT
 from seedbed.data.split import IGNORED, Split
 
@@ -34,7 +36,7 @@ def documents(draw: st.DrawFn) -> tuple[list[Doc], bool]:
     return docs, masked
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(
     documents(),
     st.sampled_from(STRATEGIES),
@@ -161,6 +163,37 @@ def test_the_files_of_a_shard(tmp_path):
         )
         for row in rows
     )
+
+
+@pytest.mark.parametrize("form", ["bin", "hdf5"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_shard_opens_each_piece_once_for_its_index_and_once_for_its_tokens(tmp_path, monkeypatch, strategy, form):
+    """However many blocks they are copied in: best fit takes from every piece for every bin."""
+    pieces = [encoded_piece(tmp_path / f"p{i}", docs_of([7, 30, 1, 12, 64, 3] * 5), False) for i in range(5)]
+    spec = spec_of(strategy, 16, storage={"format": form, "shard_tokens": 10**8}, heldout=0.0)
+    monkeypatch.setattr("seedbed.data.write.BLOCK_TOKENS", 10)
+    opened, read = [], write._Pieces.__getitem__
+    monkeypatch.setattr(write._Pieces, "__getitem__", lambda self, number: opened.append(number) or read(self, number))
+    packed_store(tmp_path, pieces, spec)
+    assert sorted(opened) == sorted([*range(5)] * 2)
+
+
+@pytest.mark.parametrize("form", ["bin", "hdf5"])
+def test_a_full_disk_is_an_error_of_the_writer(tmp_path, form):
+    """Not a signal that ends the process, as where a mapped page finds no place; a limit on files stands in for it."""
+    piece = encoded_piece(tmp_path / "p", docs_of([9] * 3000), False)
+    spec = spec_of("bfd", 9, storage={"format": form}, heldout=0.0)
+    copy, (soft, hard) = write._copy_tokens, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limited(*arguments):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+        copy(*arguments)
+
+    try:
+        with mock.patch("seedbed.data.write._copy_tokens", limited), pytest.raises(OSError):
+            packed_store(tmp_path, [piece], spec)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize(("shard_tokens", "sizes"), [(1, [1] * 7), (31, [1] * 7), (32, [2, 2, 2, 1]), (10**9, [7])])
