@@ -1,20 +1,20 @@
 """The last stage: bins of the plan, copied from the encoded pieces into a shard of the store."""
 
+import errno
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from seedbed.data.document import Encoded
 from seedbed.data.layout import BIN, ENDS, MASKED, PLACE, SEGMENT, TRAINED, little, read_array
 from seedbed.data.plan import ranges
 
 BLOCK_TOKENS = 4_000_000  # copied at once; an index of 8 bytes a token is made for them
+_ZEROS = bytes(1 << 20)
 
 
 class Planned(NamedTuple):
@@ -143,43 +143,54 @@ def _by_piece(piece: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
             yield int(piece[rows[0]]), rows
 
 
-def _blocks(planned: Planned, sources: _Pieces) -> Iterator[Encoded]:
-    """The tokens of the segments in order, some millions at a time."""
-    ends = np.cumsum(planned.length)
-    edges = np.unique(np.append(np.searchsorted(ends, np.arange(0, int(ends[-1]), BLOCK_TOKENS)), len(ends)))
-    for low, high in pairwise(edges):
-        length, start, piece = (column[low:high] for column in (planned.length, planned.start, planned.piece))
-        into = np.cumsum(length) - length
-        ids = np.empty(int(length.sum()), sources.dtype)
-        trained = np.empty(len(ids), bool) if sources.masked else None
-        for number, rows in _by_piece(piece):
-            source, there, here = sources[number], ranges(start[rows], length[rows]), ranges(into[rows], length[rows])
-            ids[here] = source.ids[there]
-            if trained is not None and source.trained is not None:
-                trained[here] = source.trained[there]
-        yield Encoded(ids, trained)
-
-
 def _copy_tokens(folder: Path, planned: Planned, sources: _Pieces, storage: str, dtype: str) -> None:
-    with ExitStack() as stack:
-        if storage == "hdf5":
-            file = stack.enter_context(h5py.File(folder / "tokens.h5", "w", libver="latest"))
-            size = int(planned.length.sum())
-            datasets = [file.create_dataset("tokens", (size,), little(dtype))]
-            if sources.masked:
-                datasets.append(file.create_dataset("trained", (size,), TRAINED))
-            at = 0
-            for block in _blocks(planned, sources):
-                for dataset, values in zip(datasets, block, strict=False):
-                    dataset[at : at + len(block.ids)] = values
-                at += len(block.ids)
-            return
-        names = ["tokens.bin", "trained.bin"][: 1 + sources.masked]
-        files = [stack.enter_context(open(folder / name, "wb")) for name in names]
-        for block in _blocks(planned, sources):
-            files[0].write(block.ids.data)
-            if block.trained is not None:
-                files[1].write(block.trained.data)
+    """All that a piece gives, piece by piece: best-fit bins take from every piece."""
+    types = {"tokens": little(dtype)} | ({"trained": TRAINED} if sources.masked else {})
+    size = int(planned.length.sum())
+    if storage == "hdf5":
+        outputs = _datasets(folder / "tokens.h5", size, types)
+    else:
+        outputs = [_mapped(folder / f"{name}.bin", 0, size, kind) for name, kind in types.items()]
+    into = np.cumsum(planned.length) - planned.length
+    for number, rows in _by_piece(planned.piece):
+        arrays = [array for array in sources[number] if array is not None]
+        for some in _blocks(rows, planned.length):
+            length = planned.length[some]
+            there, here = ranges(planned.start[some], length), ranges(into[some], length)
+            for output, array in zip(outputs, arrays, strict=True):
+                output[here] = array[there]
+    for output in outputs:
+        output.flush()
+
+
+def _blocks(rows: np.ndarray, length: np.ndarray) -> list[np.ndarray]:
+    """Runs of ``rows`` [s] of about BLOCK_TOKENS tokens."""
+    ends = np.cumsum(length[rows])
+    return np.split(rows, np.unique(np.searchsorted(ends, np.arange(BLOCK_TOKENS, int(ends[-1]), BLOCK_TOKENS))))
+
+
+def _mapped(file: Path, offset: int, size: int, dtype: np.dtype) -> np.memmap:
+    """[size] of the file from byte ``offset`` on. Zeros are written there first: on a full disk that raises OSError,
+    where a mapped page without a place would end the process."""
+    with open(file, "r+b" if offset else "wb") as out:
+        out.seek(offset)
+        for left in range(size * dtype.itemsize, 0, -len(_ZEROS)):
+            out.write(_ZEROS[:left])
+    return np.memmap(file, dtype, "r+", offset, (size,))
+
+
+def _datasets(file: Path, size: int, types: dict[str, np.dtype]) -> list[np.memmap]:
+    """Datasets [size] of a new HDF5 file, mapped: the library writes many short runs slowly."""
+    places = []
+    try:
+        with h5py.File(file, "w", libver="latest") as out:
+            for name, dtype in types.items():
+                dataset = out.create_dataset(name, (size,), dtype)
+                dataset[0] = 0  # the first value gives it a place
+                places.append(dataset.id.get_offset())
+    except RuntimeError as error:  # what the library makes of a full disk when it closes the file
+        raise OSError(errno.EIO, " ".join(str(error).split()), str(file)) from None
+    return [_mapped(file, place, size, dtype) for place, dtype in zip(places, types.values(), strict=True)]
 
 
 def _copy_documents(
