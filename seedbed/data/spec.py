@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from seedbed.config.explain import explain
+from seedbed.config.options import suggest
 from seedbed.config.reader import parse_file, to_json
 from seedbed.errors import InputError
 
@@ -127,6 +128,12 @@ class QualityFilter(Part):
     min_ended_share: Share | None = None
     """Least share of the lines with text that end a sentence (`. ! ? … 。 ！ ？`, also in quotation marks)."""
 
+    @model_validator(mode="after")
+    def _some_limit(self) -> Self:
+        if self == type(self).model_construct():
+            raise ValueError("no limit is set, so that it rejects nothing; set one, or leave quality out")
+        return self
+
 
 class Filters(Part):
     char_repetition: RepetitionFilter | None = None
@@ -169,6 +176,12 @@ class Dedup(Part):
     alarm: Share = 0.5
     """Warn when a source loses more than this share of its documents."""
 
+    @model_validator(mode="after")
+    def _is_read(self) -> Self:
+        if not self.exact and self.near is None and self.alarm != type(self).model_fields["alarm"].default:
+            raise ValueError("alarm: nothing looks for copies; set exact or near too")
+        return self
+
 
 class Mixture(Part):
     weights: Annotated[dict[Text, Annotated[float, Field(ge=0, le=1e9)]], Field(min_length=1)]
@@ -203,6 +216,12 @@ class Storage(Part):
     """Tokens of a shard, to the nearest whole bin (S1 appendix: 100M)."""
     dtype: Literal["auto", "uint16", "uint32"] = "auto"
     """Type of the stored ids. auto: the smallest that holds the vocabulary."""
+
+    @model_validator(mode="after")
+    def _is_read(self) -> Self:
+        if self.format == "jsonl" and self.dtype != "auto":
+            raise ValueError("dtype: jsonl stores no ids; leave it out, or store bin")
+        return self
 
 
 def _paths(value: Any) -> Any:
@@ -274,6 +293,11 @@ class Spec(Part):
             raise ValueError("chat_template: no section has the action by_role, so nothing would use it")
         if self.max_chars is not None and self.max_chars < self.min_chars:
             raise ValueError(f"max_chars: {self.max_chars} is below min_chars, {self.min_chars}")
+        domains = sorted({source.domain or "" for source in self.sources})
+        if self.mixture is not None and "" not in domains:  # else only the records tell
+            for name in self.mixture.weights:
+                if name not in domains:
+                    raise ValueError(f"mixture.weights.{name}: no source has this domain; {suggest(name, domains)}")
         return self
 
     def texts(self) -> dict[str, list[Section]]:

@@ -190,6 +190,7 @@ def test_what_every_specification_needs(name):
     assert refused({key: value for key, value in BASE.items() if key != name}).startswith(f"{name}: is missing: ")
 
 
+LAW_AND_WEB = [{"path": "a.jsonl", "domain": "law"}, {"path": "b.jsonl", "domain": "web"}]
 BY_ROLE = {"field": "messages", "action": "by_role"}
 
 
@@ -215,6 +216,13 @@ BY_ROLE = {"field": "messages", "action": "by_role"}
         ({"filters": {"char_repetion": {"n": 3, "max_share": 1}}}, "filters.char_repetion: unknown key; did you mean"),
         ({"seq_len": 512}, "seq_len: unknown key; did you mean 'packing.seq_len'?"),
         ({"sources": []}, "sources: is empty"),
+        ({"dedup": {"alarm": 0.1}}, "dedup: alarm: nothing looks for copies"),
+        ({"filters": {"quality": {}}}, "filters.quality: no limit is set"),
+        ({"storage": {"format": "jsonl", "dtype": "uint32"}}, "storage: dtype: jsonl stores no ids"),
+        (
+            {"sources": LAW_AND_WEB, "mixture": {"weights": {"web": 1, "lwa": 0}}},
+            "mixture.weights.lwa: no source has this domain; did you mean 'law'?",
+        ),
         ({"sources": [{"path": "a", "domain": "d", "domain_field": "e"}]}, "sources.0: domain and domain_field: set"),
         ({"sources": [{"path": "a", "options": {"anon": True}}]}, "sources.0: options: a path of this machine"),
         ({"sources": "a.jsonl"}, "sources: input should be a valid array, not 'a.jsonl'"),
@@ -222,6 +230,22 @@ BY_ROLE = {"field": "messages", "action": "by_role"}
 )  # fmt: skip
 def test_fields_that_do_not_fit_each_other(more, message):
     assert refused(BASE | more).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"dedup": {"exact": True, "alarm": 0.1}},
+        {"dedup": {"near": {}, "alarm": 0.1}},
+        {"storage": {"dtype": "uint32"}},
+        {"sources": LAW_AND_WEB, "mixture": {"weights": {"web": 1, "law": 0}}},
+        {"sources": LAW_AND_WEB, "mixture": {"weights": {"law": 1}}},
+        {"sources": [*LAW_AND_WEB, "c.jsonl"], "mixture": {"weights": {"lwa": 1}}},  # c.jsonl may have it
+    ],
+)
+def test_what_fits_is_taken_and_so_is_what_the_header_keeps_of_it(more):
+    spec = spec_from(BASE | more, "s.yaml")
+    assert spec_from(spec.model_dump(mode="json"), "header") == spec
 
 
 def test_a_file_is_named_and_its_first_problem_told(tmp_path):
