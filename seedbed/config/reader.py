@@ -100,8 +100,12 @@ def parse_file(path: str | Path) -> Any:
         text = Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path}: no such configuration file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as a configuration: {error}") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: a folder; name the configuration file in it") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start + 1} of the file; save it as UTF-8") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     if Path(path).suffix.lower() != ".json" or not text.strip():
         return parse_yaml(text, str(path))
     try:

@@ -16,9 +16,9 @@ def import_tokenizer(name: str, out: str | Path) -> Tokenizer:
     """Read a folder or a name on the Hugging Face hub with Transformers and write its tokenizer, whole, to ``out``.
 
     Code that comes with a tokenizer is not run. The hub is asked once; where it cannot be reached, what was fetched
-    before is taken. A tokenizer that is already at ``out`` is replaced. Raises InputError
-    when Transformers is missing, when it is not there, damaged or not to be read, when it has no fast form, when `load_tokenizer` refuses it, and
-    when ``out`` holds anything else.
+    before is taken. A tokenizer that is already at ``out`` is replaced. Raises InputError when Transformers is missing,
+    when the tokenizer is not there, damaged or not to be read, when it has no fast form, when `load_tokenizer` refuses
+    it, and when ``out`` holds anything else.
     """
     require_replaceable(out, "tokenizer.json")
     try:

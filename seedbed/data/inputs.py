@@ -244,7 +244,11 @@ def _input_file(fs: AbstractFileSystem, root: str, source: Source, found: _Found
     else:
         path = fs.unstrip_protocol(found.name)
     names = sorted(fs.find(found.name)) if found.format == "dataset" else [found.name]
-    digest = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=16)
+    try:
+        digest = hashlib.blake2b(path.encode("utf-8"), digest_size=16)
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise InputError(f"{shown}: the name is not UTF-8; rename it") from None
     size = 0
     for name in names:
         info = fs.info(name)

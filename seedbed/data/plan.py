@@ -107,7 +107,8 @@ def plan_store(
         chosen["train"], shares = train[picked], [share._asdict() for share in report]
         warnings = shortfalls(report, spec.mixture)
     if not len(chosen["train"]):
-        raise InputError("no document is left to train on; give more, or hold out less")
+        why = warnings[-1] if warnings else "give more, or hold out less"
+        raise InputError(f"no document is left to train on; {why}")
     streams: dict[str, Any] = {}
     for split, records in chosen.items():
         np.save(folder / f"{split}.records.npy", records)

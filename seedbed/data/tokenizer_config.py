@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from seedbed.errors import InputError
 
-
 MAX_PADDING = 2**16
 """Rows of an embedding above the vocabulary, fewer than this."""
 
@@ -44,8 +43,8 @@ def read_settings(folder: Path, tokens: Mapping[str, int]) -> Settings:
     padded = config.get("padded_vocab_size", size)
     if type(padded) is not int or not size <= padded < size + MAX_PADDING:
         raise InputError(
-            f"{file}: padded_vocab_size is {padded!r}; the vocabulary has {size} ids, and fewer than {MAX_PADDING} more "
-            "may be added"
+            f"{file}: padded_vocab_size is {padded!r}; the vocabulary has {size} ids, and fewer than {MAX_PADDING} "
+            "more may be added"
         )
     return Settings(token("bos_token"), eos_token, _chat_template(folder, config), padded)
 

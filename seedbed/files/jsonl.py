@@ -86,8 +86,10 @@ def _parse(line: bytes, where: str) -> Any:
         else:
             problem = f"not JSON: {error.msg} at column {error.colno}"
         raise InputError(f"{where}: {problem}") from None
-    except (RecursionError, ValueError) as error:  # nested thousands deep, or an integer of thousands of digits
-        raise InputError(f"{where}: JSON that cannot be read: {error}") from None
+    except RecursionError:
+        raise InputError(f"{where}: lists or objects nested thousands deep cannot be read; flatten them") from None
+    except ValueError:  # Python bounds the digits that it turns into a number
+        raise InputError(f"{where}: an integer of thousands of digits cannot be read; write it as text") from None
 
 
 def read_chunks(path: str | Path, stream: IO[bytes] | None = None) -> Iterator[bytes]:

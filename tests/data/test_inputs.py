@@ -222,6 +222,7 @@ def test_a_missing_library_is_told(here, monkeypatch):
         (["linked"], "a link to a folder; name that folder"),
         (["pipe.jsonl"], "not a regular file"),
         (["broken"], "a link to nothing"),
+        (["bytes"], r"bytes/a\\xff\.jsonl: the name is not UTF-8; rename it"),
         (["xyz://b/a.jsonl"], "Protocol not known: xyz"),
         (["zip://a.jsonl::no.zip"], r"no\.zip"),
         ([Source(path="c/a.jsonl", format="dataset")], "a file; format dataset is for a folder"),
@@ -229,9 +230,10 @@ def test_a_missing_library_is_told(here, monkeypatch):
 )
 def test_wrong_sources_are_refused_before_anything_is_read(here, sources, problem):
     touch(here, "c/a.jsonl", "c/stats.csv", "mixed/a.jsonl", "mixed/README.md")
-    for folder in ("empty", "linked", "broken"):
+    for folder in ("empty", "linked", "broken", "bytes"):
         (here / folder).mkdir()
     (here / "link.jsonl").symlink_to(here / "c" / "a.jsonl")
+    (here / "bytes" / os.fsdecode(b"a\xff.jsonl")).write_text("{}")
     (here / "linked" / "c").symlink_to(here / "c")
     (here / "broken" / "a.jsonl").symlink_to(here / "nothing")
     os.mkfifo(here / "pipe.jsonl")

@@ -63,6 +63,12 @@ def test_nothing_left_to_train_on_is_an_error(tmp_path):
         lay(tmp_path, [doc._replace(split=1) for doc in docs_of([3, 4])])
 
 
+def test_mixture_that_forbids_every_document_is_named(tmp_path):
+    mixture = {"weights": {"code": 1}, "max_epochs": 0.1, "tokens": 5}
+    with pytest.raises(InputError, match=r"to train on; mixture\.weights: nothing is taken of code, .*max_epochs$"):
+        lay(tmp_path, docs_of([3, 4]), mixture=mixture)
+
+
 def test_a_mixture_is_what_stands_in_the_shards(tmp_path):
     """Documents that are read again, a domain that is only held out; groups are a true recount."""
     groups = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]
