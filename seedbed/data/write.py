@@ -1,6 +1,5 @@
 """The last stage: bins of the plan, copied from the encoded pieces into a shard of the store."""
 
-import errno
 import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -169,27 +168,30 @@ def _blocks(rows: np.ndarray, length: np.ndarray) -> list[np.ndarray]:
     return np.split(rows, np.unique(np.searchsorted(ends, np.arange(BLOCK_TOKENS, int(ends[-1]), BLOCK_TOKENS))))
 
 
-def _mapped(file: Path, offset: int, size: int, dtype: np.dtype) -> np.memmap:
-    """[size] of the file from byte ``offset`` on. Zeros are written there first: on a full disk that raises OSError,
-    where a mapped page without a place would end the process."""
+def _fill(file: Path, offset: int, size: int) -> None:
+    """Write ``size`` zeros from byte ``offset`` on, as a new file where that is 0. Raises OSError on a full disk, where a
+    mapped page without a place, or the HDF5 library, would end the process."""
     with open(file, "r+b" if offset else "wb") as out:
         out.seek(offset)
-        for left in range(size * dtype.itemsize, 0, -len(_ZEROS)):
+        for left in range(size, 0, -len(_ZEROS)):
             out.write(_ZEROS[:left])
+
+
+def _mapped(file: Path, offset: int, size: int, dtype: np.dtype) -> np.memmap:
+    """[size] of the file from byte ``offset`` on, to write to."""
+    _fill(file, offset, size * dtype.itemsize)
     return np.memmap(file, dtype, "r+", offset, (size,))
 
 
 def _datasets(file: Path, size: int, types: dict[str, np.dtype]) -> list[np.memmap]:
     """Datasets [size] of a new HDF5 file, mapped: the library writes many short runs slowly."""
+    _fill(file, 0, sum(size * dtype.itemsize for dtype in types.values()))
     places = []
-    try:
-        with h5py.File(file, "w", libver="latest") as out:
-            for name, dtype in types.items():
-                dataset = out.create_dataset(name, (size,), dtype)
-                dataset[0] = 0  # the first value gives it a place
-                places.append(dataset.id.get_offset())
-    except RuntimeError as error:  # what the library makes of a full disk when it closes the file
-        raise OSError(errno.EIO, " ".join(str(error).split()), str(file)) from None
+    with h5py.File(file, "w", libver="latest") as out:
+        for name, dtype in types.items():
+            dataset = out.create_dataset(name, (size,), dtype)
+            dataset[0] = 0  # the first value gives it a place
+            places.append(dataset.id.get_offset())
     return [_mapped(file, place, size, dtype) for place, dtype in zip(places, types.values(), strict=True)]
 
 
