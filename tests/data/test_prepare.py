@@ -95,6 +95,7 @@ def without_keys(store: Path) -> dict[str, bytes | str]:
 def other_eos(folder: Path, to: Path) -> str:
     """A tokenizer with the same tokens, of which another one ends documents."""
     shutil.copytree(folder, to)
+    (to / "commit.json").unlink()
     config = json.loads((to / "tokenizer_config.json").read_text())
     config["eos_token"] = config["bos_token"]
     (to / "tokenizer_config.json").write_text(json.dumps(config))

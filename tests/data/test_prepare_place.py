@@ -185,6 +185,7 @@ def test_a_store_that_another_process_has_just_finished_is_kept(make, tmp_path, 
 def without_begin(tokenizer, tmp_path) -> Path:
     """A tokenizer with the same tokens, of which none begins a document."""
     folder = shutil.copytree(tokenizer.folder, tmp_path / "other")
+    (folder / "commit.json").unlink()
     config = json.loads((folder / "tokenizer_config.json").read_text())
     del config["bos_token"]
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
@@ -273,3 +274,37 @@ def test_what_is_not_a_store_is_kept(make, tmp_path):
             with pytest.raises(InputError, match=problem):
                 make(out, overwrite=overwrite)
     assert files_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[1]", "[" * 100_000])
+def test_a_finished_store_without_its_request_is_made_anew_where_that_is_asked(content, make, spoil, tmp_path):
+    out = tmp_path / "s"
+    make(out)
+    before, request = files_in(out), out / "request.json"
+    request.unlink() if content is None else request.write_text(content)
+    with pytest.raises(InputError, match="request.json.*make the store again"):
+        Store(out)
+    with pytest.raises(InputError, match="its request.json is missing or damaged; pass --overwrite"):
+        make(out)
+    make(out, overwrite=True)
+    assert files_in(out) == before
+
+
+def test_a_store_without_its_request_survives_wrong_input(make, spoil, tmp_path):
+    out = tmp_path / "s"
+    make(out)
+    (out / "request.json").unlink()
+    before = files_in(out)
+    spoil()
+    with pytest.raises(InputError):
+        make(out, overwrite=True)
+    assert files_in(out).items() >= before.items()
+
+
+def test_an_unfinished_store_without_its_request_is_kept(make, tmp_path):
+    out = tmp_path / "s"
+    make(out)
+    for name in ("request.json", "header.json", "commit.json"):
+        (out / name).unlink()
+    with pytest.raises(InputError, match="or remove the folder if it is what is left of a store"):
+        make(out, overwrite=True)
