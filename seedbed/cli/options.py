@@ -15,7 +15,6 @@ class OnBadPolicy(StrEnum):
     skip = "skip"
 
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="JSONL files: plain, .gz or .zst.")]
 Field = Annotated[str, typer.Option(help="Key of the text in each line's object.")]
 OnBad = Annotated[OnBadPolicy, typer.Option(help="A line without a usable text: stop, or count it and go on.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]

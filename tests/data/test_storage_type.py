@@ -1,17 +1,14 @@
 """The type of stored ids follows the vocabulary."""
 
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import tokenizers
-from sample_texts import TEXTS
 from stores import Text, make_store
 from tokenizers import decoders, models, pre_tokenizers
 
 from seedbed.data.store import Store
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
-from seedbed.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("no_flush")
 
@@ -46,18 +43,3 @@ def test_storage_type_follows_the_vocabulary(tmp_path, vocab_size, dtype, forms)
         assert batch.ids[0, 0] == vocab_size - 2
         assert batch.ids[0, 3] == batch.targets[0, 2] == vocab_size - 1
         assert batch.ids[2, 0] == batch.targets[1, 3] == vocab_size - 1
-
-
-def test_id_beyond_the_vocabulary_is_refused(tokenizer, tmp_path):
-    def smaller(folder: Path) -> Tokenizer:
-        found = load_tokenizer(folder)
-        found.vocab_size = 200
-        return found
-
-    with (
-        mock.patch("seedbed.data.steps.load_tokenizer", smaller),
-        pytest.raises(InputError, match=r"gives id \d+, but its vocabulary has 200"),
-    ):
-        make_store([Text("0", TEXTS[0])], tokenizer, tmp_path / "s", 16)
-    with pytest.raises(InputError):
-        Store(tmp_path / "s")

@@ -141,7 +141,7 @@ def test_the_fingerprint_is_of_all_that_decides_a_batch_and_of_nothing_else(toke
 
     plain, tokens = of("a")
     assert of("b") == (plain, tokens)  # another place, and so other names and times of files
-    assert of("b", dedup={"exact": True, "alarm": 0.9}) == (plain, tokens)
+    assert of("b", dedup={"exact": True, "alarm": 0.9}) == of("b", dedup={"exact": True})
     others = [
         of("a", {"position_ids": "none"}),
         of("a", {"position_ids": "continuous"}),
