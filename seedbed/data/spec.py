@@ -132,6 +132,12 @@ class QualityFilter(Part):
     def _some_limit(self) -> Self:
         if self == type(self).model_construct():
             raise ValueError("no limit is set, so that it rejects nothing; set one, or leave quality out")
+        if (
+            self.min_mean_word is not None
+            and self.max_mean_word is not None
+            and self.max_mean_word < self.min_mean_word
+        ):
+            raise ValueError(f"max_mean_word: {self.max_mean_word:g} is below min_mean_word, {self.min_mean_word:g}")
         return self
 
 
@@ -277,8 +283,11 @@ class Spec(Part):
         if not self.texts():
             raise ValueError("outputs: none of them has sections, so there is no text")
         for name in self.outputs or {}:
-            if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == "records":
-                raise ValueError(f"outputs: {name!r} names a folder; use lower-case letters, digits and _, not records")
+            if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or name == "records":
+                raise ValueError(
+                    f"outputs: {name[:80]!r} names a folder; use a letter and up to 63 more letters (lower-case), "
+                    "digits and _, not records"
+                )
         if self.outputs is None and not any(section.trains for section in self.texts()["text"]):
             raise ValueError("sections: nothing is trained; give one the action train, or by_role with roles")
         if self.storage.format == "jsonl" and (self.packing.strategy != "simple" or self.outputs is not None):

@@ -203,6 +203,7 @@ BY_ROLE = {"field": "messages", "action": "by_role"}
         ({"outputs": {"x": {}}}, "outputs.x: set sections, or numbers"),
         ({"outputs": {"x": {"numbers": "r", "each": True}}}, "outputs.x: each: "),
         ({"outputs": {"X/": {"sections": [{"field": "a"}]}}, "packing": {"strategy": "none"}}, "outputs: 'X/' names"),
+        ({"outputs": {"a" * 65: {"sections": [{"field": "a"}]}}, "packing": {"strategy": "none"}}, "outputs: 'aaa"),
         ({"outputs": {"": {"sections": [{"field": "a"}]}}, "packing": {"strategy": "none"}}, "outputs: the key '' is"),
         ({"sections": [{"field": "a", "action": "mask"}]}, "sections: nothing is trained"),
         ({"sections": [{"field": "a", "answer": "b"}]}, "sections.0: roles, answer, tools: train reads none"),
@@ -217,6 +218,10 @@ BY_ROLE = {"field": "messages", "action": "by_role"}
         ({"seq_len": 512}, "seq_len: unknown key; did you mean 'packing.seq_len'?"),
         ({"sources": []}, "sources: is empty"),
         ({"dedup": {"alarm": 0.1}}, "dedup: alarm: nothing looks for copies"),
+        (
+            {"filters": {"quality": {"min_mean_word": 9, "max_mean_word": 8.5}}},
+            "filters.quality: max_mean_word: 8.5 is below min_mean_word, 9",
+        ),
         ({"filters": {"quality": {}}}, "filters.quality: no limit is set"),
         ({"storage": {"format": "jsonl", "dtype": "uint32"}}, "storage: dtype: jsonl stores no ids"),
         (
@@ -271,3 +276,8 @@ def test_the_schema_says_what_each_field_is():
             assert field.get("description"), f"{name}.{key}"
     items = schema["properties"]["sources"]["items"]
     assert {"type": "string"} in items["anyOf"]  # a path alone is enough
+
+
+def test_output_names_have_up_to_64_characters():
+    outputs = {"a" * 64: {"sections": [{"field": "a"}]}}
+    assert spec_from(BASE | {"outputs": outputs, "packing": {"strategy": "none"}}, "s").outputs is not None
