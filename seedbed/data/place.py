@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbed.errors import InputError
-from seedbed.files.atomic import COMMIT, folder_damage
+from seedbed.files.atomic import COMMIT, folder_damage, listed
 
 REQUEST = "request.json"
 LISTS = ("rejects.jsonl", "duplicates.jsonl", "chat_template.jinja")
@@ -24,20 +24,35 @@ def check_place(out: Path, inputs: Iterable[str]) -> None:
             raise InputError(f"{out}: holds the input {path}; choose another name for the store")
     entries = {entry.name for entry in out.iterdir()} if out.is_dir() else set()
     entries -= {name for name in entries if name.startswith(".partial-") and name.endswith(tuple(OURS))}
-    if entries - {".lock"} and not (out / REQUEST).is_file():
-        raise InputError(f"{out}: is not a store made here (no {REQUEST}), so it is kept; choose another name")
+    if entries - {".lock"} and not (out / REQUEST).is_file() and not _was_finished(out):
+        raise InputError(
+            f"{out}: is not a store made here (no {REQUEST}), so it is kept; choose another name, or remove the folder "
+            "if it is what is left of a store"
+        )
     if foreign := sorted(entries - OURS):
         raise InputError(f"{out}: holds {foreign[0]}, which was not written with it; move that away first")
 
 
 def check_request(out: Path, request: dict[str, Any]) -> None:
     """Raise InputError where ``out`` is a store of another request."""
-    if (out / "header.json").is_file() and (different := differences(read_request(out), request)):
+    if not (out / "header.json").is_file():
+        return
+    if not (old := read_request(out)):
+        raise InputError(f"{out}: its {REQUEST} is missing or damaged; pass --overwrite to make the store again")
+    if different := differences(old, request):
         more = f"; and {len(different) - SAID} more" if len(different) > SAID else ""
         raise InputError(
             f"{out}: is a store of another request: {'; '.join(different[:SAID])}{more}; choose another name or pass "
             "--overwrite"
         )
+
+
+def _was_finished(out: Path) -> bool:
+    """Whether a store was committed there, by its list, whatever was lost since."""
+    try:
+        return (out / "header.json").is_file() and REQUEST in listed(out)
+    except InputError:
+        return False
 
 
 def is_there(out: Path, request: dict[str, Any]) -> bool:
@@ -47,12 +62,13 @@ def is_there(out: Path, request: dict[str, Any]) -> bool:
     )
 
 
-def read_request(out: Path) -> Any:
+def read_request(out: Path) -> dict[str, Any]:
     """What a store was asked for; nothing where that cannot be read."""
     try:
-        return json.loads((out / REQUEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        request = json.loads((out / REQUEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return {}
+    return request if isinstance(request, dict) else {}
 
 
 def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> list[str]:

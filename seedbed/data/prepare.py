@@ -71,7 +71,8 @@ def prepare(
             _clear_work(out, keep_work)
             return json.loads((out / "header.json").read_text(encoding="utf-8"))
         clear_leftovers(out)
-        new, begin = not (out / REQUEST).is_file(), partial(_begin, out, request, tokenizer)
+        new = not any((out / name).is_file() for name in (REQUEST, "header.json"))
+        begin = partial(_begin, out, request, tokenizer)
         try:
             if not (out / "header.json").is_file():  # else a store, which stays until its successor is certain
                 begin()
