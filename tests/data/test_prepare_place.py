@@ -277,7 +277,7 @@ def test_what_is_not_a_store_is_kept(make, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", "[1]", "[" * 100_000])
-def test_a_finished_store_without_its_request_is_made_anew_where_that_is_asked(content, make, spoil, tmp_path):
+def test_a_finished_store_without_its_request_is_made_anew_where_that_is_asked(content, make, tmp_path):
     out = tmp_path / "s"
     make(out)
     before, request = files_in(out), out / "request.json"
