@@ -1,20 +1,21 @@
 """The tokens of a shard as one array, whatever holds them: memory-mapped, in shared memory, or encoded when read."""
 
 import json
-from functools import lru_cache
+import mmap
+from collections import OrderedDict
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 import h5py
 import numpy as np
-import torch
 
 from seedbed.data.document import Encoded, parse_sequence
 from seedbed.data.encode import Encoder
 from seedbed.data.layout import AGAIN, PLACE, TRAINED, little, read_array
 from seedbed.errors import InputError
 
-KEPT_DOCUMENTS = 256  # encoded documents that a lazy reader remembers: neighbouring bins share some
+KEPT_TOKENS = 1 << 24  # that the lazy readers of a store remember: about 80 MB
 
 
 class Tokens(Protocol):
@@ -33,16 +34,39 @@ class ArrayTokens:
         return Encoded(self._ids[start:stop], None if self._trained is None else self._trained[start:stop])
 
 
-class LazyTokens:
-    """Sequences that are encoded when they are read."""
+class Remembered:
+    """Encoded sequences, up to KEPT_TOKENS tokens of those that were read last; of all shards and threads."""
 
-    def __init__(self, folder: Path, encoder: Encoder):
+    def __init__(self):
+        self._found: OrderedDict[tuple[Path, int], Encoded] = OrderedDict()
+        self._tokens = 0
+        self._lock = Lock()
+
+    def get(self, key: tuple[Path, int]) -> Encoded | None:
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+            return self._found.get(key)
+
+    def put(self, key: tuple[Path, int], encoded: Encoded) -> None:
+        with self._lock:
+            if key not in self._found:  # another thread may have been faster
+                self._found[key] = encoded
+                self._tokens += len(encoded.ids)
+            while self._tokens > KEPT_TOKENS:
+                self._tokens -= len(self._found.popitem(last=False)[1].ids)
+
+
+class LazyTokens:
+    """Sequences that are encoded when they are read, whole: a part of a text has no tokens of its own."""
+
+    def __init__(self, folder: Path, encoder: Encoder, remembered: Remembered):
         self._folder = folder
         self._bytes = read_array(folder / "documents.jsonl", np.dtype("u1"))
         self._lines = np.append(read_array(folder / "lines.bin", PLACE), len(self._bytes))  # [n + 1]
         self._starts = np.array(read_array(folder / "starts.bin", PLACE))  # [n]; the first may lie before the shard
         self._encoder = encoder
-        self._document = lru_cache(KEPT_DOCUMENTS)(self._encode)
+        self._remembered = remembered
 
     def read(self, start: int, stop: int) -> Encoded:
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
@@ -54,6 +78,13 @@ class LazyTokens:
             trained = np.ones(len(whole.ids), bool) if whole.trained is None else whole.trained
             found.append((whole.ids[span], trained[span]))
         return Encoded(*map(np.concatenate, zip(*found, strict=True)))
+
+    def _document(self, line: int) -> Encoded:
+        found = self._remembered.get((self._folder, line))
+        if found is None:
+            found = self._encode(line)
+            self._remembered.put((self._folder, line), found)
+        return found
 
     def _encode(self, line: int) -> Encoded:
         where = f"{self._folder}: document {line + 1}"
@@ -73,7 +104,8 @@ def mapped(folder: Path, dtype: str) -> ArrayTokens:
 
 
 def shared(folder: Path) -> ArrayTokens:
-    """An HDF5 file read once into shared memory, which worker processes get without a copy (S1, storage)."""
+    """An HDF5 file read once into memory that worker processes forked from this one share (S1, storage). Processes
+    started apart, such as the ranks of a run, read a copy each. No file stays open."""
     try:
         with h5py.File(folder / "tokens.h5", "r") as file:
             return ArrayTokens(
@@ -86,7 +118,7 @@ def shared(folder: Path) -> ArrayTokens:
 def _into_shared_memory(file: h5py.File, name: str) -> np.ndarray:
     dataset = file[name]
     assert isinstance(dataset, h5py.Dataset)
-    raw = torch.empty(dataset.size * dataset.dtype.itemsize, dtype=torch.uint8).share_memory_()
-    array = raw.numpy().view(dataset.dtype)
+    # an anonymous mapping: a name would need a descriptor or outlive a process that is killed
+    array = np.frombuffer(mmap.mmap(-1, dataset.size * dataset.dtype.itemsize), dataset.dtype)
     dataset.read_direct(array)
     return array

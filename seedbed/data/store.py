@@ -22,7 +22,7 @@ from seedbed.data.document import Encoded, SplitName
 from seedbed.data.encode import Encoder
 from seedbed.data.header import FORMAT_VERSION, Header
 from seedbed.data.layout import AGAIN, PLACE, read_array
-from seedbed.data.readers import LazyTokens, Tokens, mapped, shared
+from seedbed.data.readers import LazyTokens, Remembered, Tokens, mapped, shared
 from seedbed.data.split import Shard, Split
 from seedbed.data.stages import FACTS, key_of
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
@@ -75,7 +75,8 @@ class Store:
             return lambda folder: mapped(folder, self.header["dtype"])
         template = self.path / "chat_template.jinja"
         encoder = Encoder(self.tokenizer(), template.read_text(encoding="utf-8") if template.is_file() else None)
-        return lambda folder: LazyTokens(folder, encoder)
+        remembered = Remembered()
+        return lambda folder: LazyTokens(folder, encoder, remembered)
 
     def _open(self, name: str) -> Split:
         header = self.header

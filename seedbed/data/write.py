@@ -169,8 +169,8 @@ def _blocks(rows: np.ndarray, length: np.ndarray) -> list[np.ndarray]:
 
 
 def _fill(file: Path, offset: int, size: int) -> None:
-    """Write ``size`` zeros from byte ``offset`` on, as a new file where that is 0. Raises OSError on a full disk, where a
-    mapped page without a place, or the HDF5 library, would end the process."""
+    """Write ``size`` zeros from byte ``offset`` on, as a new file where that is 0. Raises OSError on a full disk, where
+    a mapped page without a place, or the HDF5 library, would end the process."""
     with open(file, "r+b" if offset else "wb") as out:
         out.seek(offset)
         for left in range(size, 0, -len(_ZEROS)):

@@ -1,6 +1,7 @@
 """One batch, whatever the store is made of: flat files, HDF5, or texts that are encoded when they are read."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from sample_texts import TEXTS
 
 from seedbed.data.prepare import prepare
+from seedbed.data.readers import LazyTokens
 from seedbed.data.spec import spec_from
 from seedbed.data.split import IGNORED, Split
 from seedbed.data.store import Store
@@ -128,10 +130,30 @@ def test_a_lazy_shard_has_its_documents_once_each(long_store):
     assert begins_inside > 10
 
 
-def test_few_documents_are_remembered(long_store):
+@pytest.mark.parametrize("kept", [0, 40, 400])
+def test_few_tokens_are_remembered(long_store, monkeypatch, kept):
     """And what is forgotten is encoded again."""
-    with mock.patch("seedbed.data.readers.KEPT_DOCUMENTS", 1):
-        check_same([long_store.split("train"), Store(long_store.path).split("train")])
+    monkeypatch.setattr("seedbed.data.readers.KEPT_TOKENS", kept)
+    opened = Store(long_store.path)
+    check_same([long_store.split("train"), opened.split("train")])
+    readers = [shard.tokens for shard in opened.split("train")._shards]
+    remembered = [reader._remembered for reader in readers if isinstance(reader, LazyTokens)]
+    assert len(remembered) == len(readers)
+    assert all(one is remembered[0] for one in remembered)  # the bound is the store's, whatever its shards
+    tokens = sum(len(encoded.ids) for encoded in remembered[0]._found.values())
+    assert tokens == remembered[0]._tokens <= kept
+
+
+def test_a_long_document_is_encoded_once_for_all_its_bins(tokenizer, tmp_path, monkeypatch):
+    records = [{"text": TEXTS[i % 4] * 4, "split": "train"} for i in range(300)]
+    (store,) = stores(tmp_path, records, tokenizer, ["jsonl"], {"seq_len": 16})
+    encoded, encode = [], LazyTokens._encode
+    monkeypatch.setattr(LazyTokens, "_encode", lambda self, line: encoded.append(line) or encode(self, line))
+    split = Store(store.path).split("train")
+    for _ in range(2):
+        split.windows(np.arange(len(split))[::-1])
+        split.windows(np.arange(0, len(split), 7))
+    assert sorted(encoded) == list(range(300))
 
 
 def test_the_fingerprint_of_texts_follows_their_template(tokenizer, tmp_path):
@@ -193,15 +215,33 @@ def test_hdf5_bytes_are_the_same_whenever_they_are_written(tokenizer, tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_hdf5_is_read_into_shared_memory(tokenizer, tmp_path):
-    def blocks() -> int:
-        return Path("/proc/self/maps").read_text().count("/torch_")
+def test_hdf5_is_read_into_memory_that_forked_processes_share(tokenizer, tmp_path):
+    """What one of them writes, all see; and no file stays open, however many shards there are."""
+    (store,) = stores(tmp_path, LONG, tokenizer, ["hdf5"], {"seq_len": 32}, 64, sections="masked")
 
-    (store,) = stores(tmp_path, LONG, tokenizer, ["hdf5"], {"seq_len": 32}, sections="masked")
-    before = blocks()
-    opened = Store(store.path)
-    assert blocks() == before + 2  # tokens, trained; nothing is held out
-    del opened
+    def open_files() -> int:
+        """Without the index of each shard, which is mapped in every form."""
+        links = (os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.exists())
+        return sum(not link.endswith(("bins.bin", "segments.bin")) for link in links)
+
+    before = open_files()
+    split = Store(store.path).split("train")
+    assert len(split._shards) > 20
+    assert open_files() == before
+    last = len(split) - 1
+    arrays = split.tokens(last)
+    assert arrays.trained is not None
+    wanted = arrays.ids[0] ^ 1, not arrays.trained[0]
+    child = os.fork()
+    if not child:
+        try:
+            arrays.ids[0], arrays.trained[0] = wanted
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    again = split.tokens(last)
+    assert again.trained is not None
+    assert (again.ids[0], again.trained[0]) == wanted
 
 
 @pytest.mark.parametrize("strategy", ["bfd", "bfd_split", "none"])
