@@ -10,7 +10,7 @@ import numpy as np
 from seedbed.data.dedup import Removal, alarms, exact_duplicates, near_duplicates
 from seedbed.data.document import Document, content, parse
 from seedbed.data.progress import spinner
-from seedbed.data.spec import Dedup
+from seedbed.data.sections import Dedup
 
 
 class PieceOfText(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 from seedbed.config.options import suggest
 from seedbed.data.characters import Characters, repeated_share
-from seedbed.data.spec import Filters, LanguageFilter, QualityFilter, RepetitionFilter
+from seedbed.data.sections import Filters, LanguageFilter, QualityFilter, RepetitionFilter
 from seedbed.errors import InputError
 
 

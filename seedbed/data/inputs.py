@@ -16,7 +16,7 @@ from fsspec.core import has_magic
 from fsspec.implementations.local import LocalFileSystem
 
 from seedbed.data.place import REQUEST
-from seedbed.data.spec import Source
+from seedbed.data.sections import Source
 from seedbed.errors import InputError
 from seedbed.files.atomic import COMMIT
 

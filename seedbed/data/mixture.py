@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedbed.data.spec import Mixture
+from seedbed.data.sections import Mixture
 from seedbed.errors import InputError
 
 

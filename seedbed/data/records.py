@@ -10,7 +10,8 @@ from seedbed.data.document import Conversation, Document, Piece, Sequence
 from seedbed.data.fields import BadRecord, LeftOut, field_of, keys_of, kind, name_of, number, split_of, wrong_type
 from seedbed.data.formats import read_records
 from seedbed.data.inputs import InputFile, default_domain
-from seedbed.data.spec import Section, Spec
+from seedbed.data.sections import Section
+from seedbed.data.spec import Spec
 from seedbed.errors import InputError
 from seedbed.files.jsonl import ReadCounts
 

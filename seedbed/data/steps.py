@@ -19,7 +19,8 @@ from seedbed.data.inputs import InputFile
 from seedbed.data.layout import little
 from seedbed.data.minhash import signatures
 from seedbed.data.records import documents
-from seedbed.data.spec import NearDuplicates, Spec
+from seedbed.data.sections import NearDuplicates
+from seedbed.data.spec import Spec
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
 from seedbed.files.jsonl import ReadCounts

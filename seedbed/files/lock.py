@@ -40,7 +40,7 @@ def _locked(path: Path) -> TextIO:
         except (FileExistsError, NotADirectoryError):
             raise InputError(f"{path}: is a file, or lies in one; name a folder") from None
         try:
-            file = open(path / ".lock", "a+", encoding="ascii")
+            file = open(path / ".lock", "a+", encoding="ascii")  # noqa: SIM115
         except FileNotFoundError:  # its holder has just removed the folder that it had made
             continue
         try:

@@ -11,7 +11,7 @@ import zstandard
 
 from seedbed.data.formats import read_records
 from seedbed.data.inputs import list_inputs
-from seedbed.data.spec import Source
+from seedbed.data.sections import Source
 from seedbed.errors import InputError
 from seedbed.files.jsonl import ReadCounts
 

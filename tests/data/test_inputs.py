@@ -7,7 +7,7 @@ import fsspec
 import pytest
 
 from seedbed.data.inputs import default_domain, list_inputs, name_in_source, natural_key
-from seedbed.data.spec import Source
+from seedbed.data.sections import Source
 from seedbed.errors import InputError
 from seedbed.files.atomic import commit
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbed.data.mixture import DomainShare, mix, shortfalls
-from seedbed.data.spec import Mixture
+from seedbed.data.sections import Mixture
 from seedbed.errors import InputError
 
 NAMES = ["en", "law", "zh"]

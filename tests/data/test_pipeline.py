@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from seedbed.data.inputs import InputFile
 from seedbed.data.pipeline import file_runs
-from seedbed.data.spec import Source
+from seedbed.data.sections import Source
 
 SOURCES = [Source(path="a"), Source(path="b")]
 
