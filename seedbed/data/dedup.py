@@ -10,7 +10,7 @@ import numpy as np
 
 from seedbed.data.lsh import Buckets, agreement, least_agreement
 from seedbed.data.minhash import jaccard, jaccard_bound, shingles, signatures
-from seedbed.data.spec import NearDuplicates
+from seedbed.data.sections import NearDuplicates
 
 _FINE = 1024  # permutations of a second, sharper look
 _MANY = 64  # candidates for which it pays: to make such a signature takes as long as some thirty comparisons

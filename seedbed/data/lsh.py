@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from seedbed.data.spec import NearDuplicates
+from seedbed.data.sections import NearDuplicates
 
 _CHUNK = 4096  # signatures read at once
 
@@ -20,12 +20,12 @@ class Buckets:
 
     def __init__(self, signatures: Sequence[np.ndarray], alive: np.ndarray, near: NearDuplicates):
         count = int(np.count_nonzero(alive))
-        hashes = np.empty((near.bands, count), np.uint32)
+        hashes = np.empty((count, near.bands), np.uint32)
         self._low = np.empty((count, near.permutations), np.uint8)  # low bytes of the signatures
         position = 0
         for rows in _chunks(signatures, alive):
             here = slice(position, position + len(rows))
-            hashes[:, here] = band_hashes(rows, near)
+            hashes[here] = band_hashes(rows, near)
             self._low[here] = rows.astype(np.uint8)
             position += len(rows)
         # of each bucket: how many documents it holds, then these
@@ -35,14 +35,15 @@ class Buckets:
 
     def shared(self) -> np.ndarray:
         """Positions that share a bucket with another, ascending."""
-        return np.flatnonzero(self._places.any(axis=0))
+        return np.flatnonzero(self._places.any(axis=1))
 
     def near(self, position: int) -> list[int]:
         """Kept documents that may reach the threshold with this one, ascending positions."""
         buckets, counts = self._of(position)
-        before = np.cumsum(counts) - counts
-        held = np.repeat(buckets + 1 - before, counts) + np.arange(counts.sum())
-        candidates = self._kept[held]
+        if not counts.any():
+            return []
+        ends = np.cumsum(counts)
+        candidates = self._kept[np.repeat(buckets + 1 - ends + counts, counts) + np.arange(ends[-1])]
         agreeing = agreement(self._low.take(candidates, axis=0), self._low[position]) >= self._least
         return sorted(set(candidates[agreeing].tolist()))
 
@@ -54,21 +55,20 @@ class Buckets:
 
     def _of(self, position: int) -> tuple[np.ndarray, np.ndarray]:
         """(where its buckets begin, how many documents each holds)."""
-        buckets = self._places[:, position]
+        buckets = self._places[position]
         buckets = buckets[buckets > 0]
         return buckets, self._kept[buckets]
 
 
 def band_hashes(rows: np.ndarray, near: NearDuplicates) -> np.ndarray:
-    """[bands, n] uint32 from signatures [n, permutations]; bands that differ share a hash once in 4 billion.
+    """[n, bands] uint32 from signatures [n, permutations]; bands that differ share a hash once in 4 billion.
 
     Multiply-shift on vectors: the upper half of a sum of products with random 64-bit factors. A hash shared by
     accident costs one comparison.
     """
     factors = np.frombuffer(hashlib.shake_128(b"bands").digest(8 * near.rows), "<u8")
     bands = rows[:, : near.bands * near.rows].reshape(len(rows), near.bands, near.rows)
-    hashes = (bands * factors).sum(axis=2) >> np.uint64(32)
-    return hashes.T.astype(np.uint32)
+    return ((bands * factors).sum(axis=2) >> np.uint64(32)).astype(np.uint32)
 
 
 def least_agreement(permutations: int, threshold: float) -> int:
@@ -98,15 +98,15 @@ def _chunks(signatures: Sequence[np.ndarray], alive: np.ndarray) -> Iterator[np.
 
 
 def _place(hashes: np.ndarray) -> tuple[np.ndarray, int]:
-    """Where the bucket of each hash begins, [bands, n], 0 where no other document has it; and the room of them all.
+    """Where the bucket of each hash begins, [n, bands], 0 where no other document has it; and the room of them all.
 
     A bucket has room for its documents and their number. The hashes give up their memory to the places.
     """
-    count = hashes.shape[1]
+    count = len(hashes)
     small = 3 * hashes.size // 2 + 1 < 2**31  # room at most: documents, and buckets of two or more
     places = hashes.view(np.int32) if small else np.empty(hashes.shape, np.int64)
     room = 1  # 0 is no bucket
-    for band, place in zip(hashes, places, strict=True):
+    for band, place in zip(hashes.T, places.T, strict=True):
         # hash and position in one number: sorted by hash, equal ones by position
         ordered = np.sort(band.astype(np.uint64) << np.uint64(32) | np.arange(count, dtype=np.uint64))
         again = np.zeros(count, bool)  # the hash of the one before

@@ -27,12 +27,13 @@ def shingles(text: str, ngram: int) -> np.ndarray:
 
 def jaccard(a: np.ndarray, b: np.ndarray) -> float:
     """|a ∩ b| / |a ∪ b| of two sets as shingles gives them, exactly."""
-    both = len(np.intersect1d(a, b, assume_unique=True))
+    merged = np.sort(np.concatenate([a, b]), kind="stable")  # a merge of what is in order: several times as fast
+    both = int(np.count_nonzero(merged[1:] == merged[:-1]))
     return both / (len(a) + len(b) - both)
 
 
 def jaccard_bound(a: np.ndarray) -> Callable[[np.ndarray], float]:
-    """What the similarity of this set to another is at most, mostly a little over it, ten times as fast as jaccard."""
+    """What this set's similarity to another is at most, mostly a little over it; three times as fast as jaccard."""
     bits = len(a).bit_length() + 6  # about a hundred hashes an n-gram: one that is not in the set seldom meets another
     shift = np.uint64(64 - bits)
     marked = np.zeros(1 << bits, bool)
