@@ -1,7 +1,6 @@
 import gzip
 import json
 import logging
-import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -144,15 +143,6 @@ def test_answers_and_numbers_of_a_table(tmp_path):
     (document,) = read(tmp_path / "a.parquet", outputs=outputs, chat_template="chatml", packing={"strategy": "none"})
     assert document.texts["reply"][0][0].messages == [USER, REPLY]
     assert document.numbers == {"reward": [1.5]}
-
-
-def test_a_file_name_that_is_not_utf8(tmp_path):
-    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")
-    with open(path, "w") as file:
-        file.write('{"text": "x"}\n')
-    (document,) = read(tmp_path)
-    assert (document.domain, document.where) == ("\ufffd", f"{tmp_path}/\ufffd.jsonl:1")
-    dump(document).encode()
 
 
 # records that are none
