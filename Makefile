@@ -10,10 +10,10 @@ quickstart: $(INSTALLED)
 	$(BIN)/seedbed quickstart
 
 test: $(INSTALLED)
-	$(BIN)/pytest -m "not slow and not bench"
+	$(BIN)/pytest -n 2 -m "not slow and not bench"
 
 test-slow: $(INSTALLED)
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -n 2 -m slow
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
