@@ -310,7 +310,7 @@ def test_memory_is_that_of_pieces_and_of_numbers_for_each_document(tokenizer, tm
             lines = (json.dumps({"text": f"{number} {i} the same short text {i * 7919}"}) for i in range(50_000))
             (corpus / f"{number}.jsonl").write_text("\n".join(lines))
         spec = spec_of(corpus, tokenizer.folder, sections=[{"field": "text"}], dedup={"exact": True}, filters={})
-        spec["storage"] = {"shard_tokens": 1_000_000}
+        spec |= {"sources": [str(corpus / f"{i}.jsonl") for i in range(times)], "storage": {"shard_tokens": 1_000_000}}
         command = [sys.executable, tmp_path / "measured.py", json.dumps(spec), tmp_path / f"store{times}"]
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
         peaks[times] = json.loads(done.stdout)
