@@ -2,8 +2,8 @@
 
     python benchmarks/loader.py [--rounds 5]
 
-A store of each kind from a part of the standard library, 256 tokens a bin; batches of recipes/cpu.yaml without the
-thread that makes them ahead, in shuffled order, beside steps of its model. Target: 50 times from each.
+A store of each kind from a part of the standard library, 256 tokens a bin; an epoch of batches of recipes/cpu.yaml,
+shuffled and without the thread that makes them ahead, beside steps of its model. Target: 50 times from each.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from seedbed.train.loop import train_step
 from seedbed.train.setup import resolve, start
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "cpu.yaml"
-SEQ_LEN, STEPS, BATCHES = 256, 3, 40
+SEQ_LEN, STEPS = 256, 3
 KINDS = {
     "bin": {},
     "bin, bfd_split": {"packing": {"seq_len": SEQ_LEN, "strategy": "bfd_split"}},
@@ -73,8 +73,9 @@ def main() -> None:
             trained.append(rate(lambda: train_step(job, job.model), STEPS, batch * SEQ_LEN))
             for kind, opened in made.items():
                 # opened anew: nothing that an earlier round encoded is remembered
-                loader = Loader(Store(opened.path).split("train"), batch, 0, prefetch=0)
-                fed[kind].append(rate(loader.next_batch, BATCHES, batch * SEQ_LEN) / trained[-1])
+                split = Store(opened.path).split("train")
+                loader = Loader(split, batch, 0, prefetch=0)
+                fed[kind].append(rate(loader.next_batch, len(split) // batch, batch * SEQ_LEN) / trained[-1])
         print(f"training {statistics.median(trained):,.0f} tokens/s; batches of {batch} x {SEQ_LEN}")
         for kind, ratios in fed.items():
             print(f"{kind:16} {statistics.median(ratios):7.0f} times (from {min(ratios):.0f} to {max(ratios):.0f})")
