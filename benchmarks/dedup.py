@@ -1,6 +1,6 @@
 """Deduplication against `datasketch` with the same parameters, its growth with the number of documents, its memory.
 
-    python benchmarks/dedup.py [../shared/corpus/*.jsonl.zst]
+    python benchmarks/dedup.py [--repeats 3] [FILE...]
 
 Without files: documents of random words. Both sides take texts in memory to the list of near copies, in one thread, and
 are timed by the CPU time of the process: 128 permutations on character 3-grams, threshold 0.7, 25 bands of 5 rows.
