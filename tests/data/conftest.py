@@ -3,6 +3,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from chat_templates import chat_tokenizer
+from prepared import write_corpus
 from sample_texts import TEXTS
 from stores import Text, make_store
 
@@ -13,6 +15,20 @@ from seedbed.data.tokenizer import Tokenizer
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory) -> Tokenizer:
     return train_tokenizer(TEXTS * 3, 300, tmp_path_factory.mktemp("tokenizer") / "tokenizer")
+
+
+@pytest.fixture(scope="session")
+def chat_tok(tokenizer, tmp_path_factory) -> Tokenizer:
+    """One with the control tokens of a chat."""
+    return chat_tokenizer(tokenizer, tmp_path_factory.mktemp("chat") / "tokenizer")
+
+
+@pytest.fixture(scope="module")
+def mixed_corpus(tmp_path_factory) -> Path:
+    """A corpus with everything in it that a store leaves out."""
+    folder = tmp_path_factory.mktemp("mixed") / "corpus"
+    write_corpus(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 
 import pytest
-from chat_templates import chat_tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_records import chatml, prepared, same, targets, text
@@ -36,16 +35,7 @@ GROUPS = {
     **NONE,
 }
 
-
-@pytest.fixture(scope="module")
-def chat_tok(tokenizer, tmp_path_factory):
-    return chat_tokenizer(tokenizer, tmp_path_factory.mktemp("outputs") / "tokenizer")
-
-
-@pytest.fixture(autouse=True)
-def unsynced(monkeypatch):
-    """Nothing here is about power cuts, and flushing takes longer than all else."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)
+pytestmark = pytest.mark.usefixtures("no_flush")
 
 
 def user(content: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
-from prepared import FILES, content, make, redone, spec_of, units, write_corpus
+from prepared import FILES, content, make, redone, spec_of, units
 
 from seedbed.data.pipeline import run
 from seedbed.data.store import Store
@@ -29,10 +29,8 @@ def nothing_is_flushed():
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("prepare") / "corpus"
-    write_corpus(folder)
-    return folder
+def corpus(mixed_corpus) -> Path:
+    return mixed_corpus
 
 
 @pytest.fixture(scope="module")

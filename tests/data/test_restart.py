@@ -23,10 +23,8 @@ _MARK = "SEEDBED_TEST_RUN"
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("restart") / "corpus"
-    write_corpus(folder)
-    return folder
+def corpus(mixed_corpus) -> Path:
+    return mixed_corpus
 
 
 @pytest.fixture(scope="module")

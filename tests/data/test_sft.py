@@ -26,16 +26,7 @@ PROMPT = {"sections": [{"field": "prompt", "action": "mask"}, {"field": "answer"
 SHOW_TOOLS = "{% if tools %}<|im_start|>tools\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
 WITH_TOOLS, WITH_TOOLS_PLAIN = (SHOW_TOOLS + t.replace("{{ bos_token }}\n", "") for t in (CHATML, CHATML_PLAIN))
 
-
-@pytest.fixture(scope="module")
-def chat_tok(tokenizer, tmp_path_factory):
-    return chat_tokenizer(tokenizer, tmp_path_factory.mktemp("sft") / "tokenizer")
-
-
-@pytest.fixture(autouse=True)
-def unsynced(monkeypatch):
-    """Nothing here is about power cuts, and flushing takes longer than all else."""
-    monkeypatch.setattr("os.fsync", lambda fd: None)
+pytestmark = pytest.mark.usefixtures("no_flush")
 
 
 @pytest.fixture
