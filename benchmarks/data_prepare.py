@@ -5,7 +5,8 @@
 Texts: three domains of SEEDBED_TEST_DATA/corpus (78 MB, English, Chinese, code) where that is set, else Python's
 standard library. `prepare` reads compressed JSON, cleans, encodes, packs best-fit, hashes, writes and flushes to disk,
 in a pool of two processes; the bare rate is the library's own, on two threads and a list in memory. The two alternate;
-the ratio is taken within each pair. With --memory instead: the largest process at one and at four times the text. Target: 0.9.
+the ratio is taken within each pair. Target: 0.9. With --memory instead: the largest process at one and four times the
+text.
 """
 
 import argparse
@@ -72,7 +73,8 @@ def measure() -> None:
     folder, files = Path(sys.argv[1]), list(map(Path, sys.argv[2:]))
     prepare(specification(files, folder), folder / "store", workers=2)
     # not ru_maxrss for this process: it would be that of the one which started it
-    own = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+    status = Path("/proc/self/status").read_text().splitlines()
+    own = next(line for line in status if line.startswith("VmHWM")).split()[1]
     print(max(int(own), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) / 1024)
 
 
