@@ -1,7 +1,6 @@
-"""The tokens of a shard as one array, whatever holds them: memory-mapped, in shared memory, or encoded when read."""
+"""The tokens of a shard as one array, whatever holds them: mapped into memory, or encoded when read."""
 
 import json
-import mmap
 from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
@@ -104,21 +103,18 @@ def mapped(folder: Path, dtype: str) -> ArrayTokens:
 
 
 def shared(folder: Path) -> ArrayTokens:
-    """An HDF5 file read once into memory that worker processes forked from this one share (S1, storage). Processes
-    started apart, such as the ranks of a run, read a copy each. No file stays open."""
+    """An HDF5 file whose values lie in one run each, memory-mapped: one copy in memory serves all processes of a
+    machine, also ranks that were started apart (S1, storage)."""
     try:
         with h5py.File(folder / "tokens.h5", "r") as file:
-            return ArrayTokens(
-                _into_shared_memory(file, "tokens"), _into_shared_memory(file, "trained") if "trained" in file else None
-            )
+            return ArrayTokens(_values(file, "tokens"), _values(file, "trained") if "trained" in file else None)
     except (OSError, RuntimeError, LookupError, ValueError) as error:  # whatever the library stumbles over
         raise InputError(f"{folder / 'tokens.h5'}: damaged ({error}); {AGAIN}") from None
 
 
-def _into_shared_memory(file: h5py.File, name: str) -> np.ndarray:
+def _values(file: h5py.File, name: str) -> np.ndarray:
     dataset = file[name]
     assert isinstance(dataset, h5py.Dataset)
-    # an anonymous mapping: a name would need a descriptor or outlive a process that is killed
-    array = np.frombuffer(mmap.mmap(-1, dataset.size * dataset.dtype.itemsize), dataset.dtype)
-    dataset.read_direct(array)
-    return array
+    if (place := dataset.id.get_offset()) is None:
+        raise ValueError(f"{name} is compressed or in chunks")
+    return np.asarray(np.memmap(file.filename, dataset.dtype, "r", place, dataset.shape))

@@ -11,6 +11,8 @@ commit.json                      sizes and hashes of all of these, written last
 
 import hashlib
 import json
+import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,6 +65,7 @@ class Store:
         if damage := folder_damage(self.path, hashed=lambda name: not name.endswith(_PAYLOAD)):
             raise InputError(f"{self.path}: damaged: {damage}; {AGAIN}")
         self._hashes = {name: digest for name, (_, digest) in listed(self.path).items()}
+        _allow_open_files(4 * sum(len(stream["shards"]) for stream in self.header["streams"].values()), self.path)
         self._opener = self._reader()
         self.streams = {name: self._open(name) for name in self.header["streams"]}
         self._records = {} if "train" in self.streams else {split: self._open_records(split) for split in SPLITS}
@@ -156,6 +159,20 @@ class Store:
                 f"{self.path}: encoded by tokenizer {self.header['tokenizer_hash'][:12]}, not {tokenizer_hash[:12]}; "
                 "prepare the data with this tokenizer"
             )
+
+
+def _allow_open_files(more: int, store: Path) -> None:
+    """Raise this process's limit so that it can open that many: a mapped file stays open. Raises InputError where the
+    system does not allow it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/dev/fd")) + more + 100  # for sockets, checkpoints and the libraries
+    if resource.RLIM_INFINITY != hard < needed:
+        raise InputError(
+            f"{store}: its shards need {more:,} open files, the system allows {hard:,}; raise that limit (ulimit -Hn) or "
+            "make the store again with larger storage.shard_tokens"
+        )
+    if resource.RLIM_INFINITY != soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _format_1_fingerprint(header: dict[str, Any], files: list[dict[str, str]]) -> str:

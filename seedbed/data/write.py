@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import h5py
 import numpy as np
@@ -12,8 +13,7 @@ import numpy as np
 from seedbed.data.layout import BIN, ENDS, MASKED, PLACE, SEGMENT, TRAINED, little, read_array
 from seedbed.data.plan import ranges
 
-BLOCK_TOKENS = 4_000_000  # copied at once; an index of 8 bytes a token is made for them
-_ZEROS = bytes(1 << 20)
+BLOCK_TOKENS = 1 << 24  # in memory at once; each block may open every piece, so not too few
 
 
 class Planned(NamedTuple):
@@ -143,56 +143,54 @@ def _by_piece(piece: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _copy_tokens(folder: Path, planned: Planned, sources: _Pieces, storage: str, dtype: str) -> None:
-    """All that a piece gives, piece by piece: best-fit bins take from every piece."""
+    """The tokens in their order, a block at a time: best-fit bins take from every piece, and a whole shard in memory
+    would make it as large as a specification asks."""
     types = {"tokens": little(dtype)} | ({"trained": TRAINED} if sources.masked else {})
     size = int(planned.length.sum())
-    if storage == "hdf5":
-        outputs = _datasets(folder / "tokens.h5", size, types)
-    else:
-        outputs = [_mapped(folder / f"{name}.bin", 0, size, kind) for name, kind in types.items()]
-    into = np.cumsum(planned.length) - planned.length
-    for number, rows in _by_piece(planned.piece):
-        arrays = [array for array in sources[number] if array is not None]
-        for some in _blocks(rows, planned.length):
-            length = planned.length[some]
-            there, here = ranges(planned.start[some], length), ranges(into[some], length)
-            for output, array in zip(outputs, arrays, strict=True):
-                output[here] = array[there]
-    for output in outputs:
-        output.flush()
+    places = _datasets(folder / "tokens.h5", size, types) if storage == "hdf5" else None
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(_at(folder, name, places)) for name in types}
+        for block in _blocks(planned.length):
+            length, start = planned.length[block], planned.start[block]
+            into = np.cumsum(length) - length
+            buffers = [np.empty(int(length.sum()), dtype) for dtype in types.values()]
+            for number, rows in _by_piece(planned.piece[block]):
+                there, here = ranges(start[rows], length[rows]), ranges(into[rows], length[rows])
+                arrays = [array for array in sources[number] if array is not None]
+                for buffer, array in zip(buffers, arrays, strict=True):
+                    buffer[here] = array[there]
+            for file, buffer in zip(files.values(), buffers, strict=True):
+                file.write(buffer.data)
 
 
-def _blocks(rows: np.ndarray, length: np.ndarray) -> list[np.ndarray]:
-    """Runs of ``rows`` [s] of about BLOCK_TOKENS tokens."""
-    ends = np.cumsum(length[rows])
-    return np.split(rows, np.unique(np.searchsorted(ends, np.arange(BLOCK_TOKENS, int(ends[-1]), BLOCK_TOKENS))))
+def _blocks(length: np.ndarray) -> Iterator[slice]:
+    """Runs of segments of about BLOCK_TOKENS tokens."""
+    ends = np.cumsum(length)
+    edges = np.searchsorted(ends, np.arange(BLOCK_TOKENS, int(ends[-1]), BLOCK_TOKENS), side="right")
+    edges = np.unique([0, *edges, len(length)])
+    return map(slice, edges[:-1].tolist(), edges[1:].tolist())
 
 
-def _fill(file: Path, offset: int, size: int) -> None:
-    """Write ``size`` zeros from byte ``offset`` on, as a new file where that is 0. Raises OSError on a full disk, where
-    a mapped page without a place, or the HDF5 library, would end the process."""
-    with open(file, "r+b" if offset else "wb") as out:
-        out.seek(offset)
-        for left in range(size, 0, -len(_ZEROS)):
-            out.write(_ZEROS[:left])
+def _at(folder: Path, name: str, places: dict[str, int] | None) -> BinaryIO:
+    """The file that takes the values ``name``, opened where they begin."""
+    if places is None:
+        return open(folder / f"{name}.bin", "wb")
+    file = open(folder / "tokens.h5", "r+b")  # noqa: SIM115
+    file.seek(places[name])
+    return file
 
 
-def _mapped(file: Path, offset: int, size: int, dtype: np.dtype) -> np.memmap:
-    """[size] of the file from byte ``offset`` on, to write to."""
-    _fill(file, offset, size * dtype.itemsize)
-    return np.memmap(file, dtype, "r+", offset, (size,))
-
-
-def _datasets(file: Path, size: int, types: dict[str, np.dtype]) -> list[np.memmap]:
-    """Datasets [size] of a new HDF5 file, mapped: the library writes many short runs slowly."""
-    _fill(file, 0, sum(size * dtype.itemsize for dtype in types.values()))
-    places = []
+def _datasets(file: Path, size: int, types: dict[str, np.dtype]) -> dict[str, int]:
+    """A new HDF5 file with empty datasets [size]: at which byte the values of each begin. They are written there, not
+    through the library, which ends the process where the disk is full."""
+    file.write_bytes(bytes(1 << 20))  # raises OSError where there is no room for what the library writes
+    places = {}
     with h5py.File(file, "w", libver="latest") as out:
         for name, dtype in types.items():
             dataset = out.create_dataset(name, (size,), dtype)
             dataset[0] = 0  # the first value gives it a place
-            places.append(dataset.id.get_offset())
-    return [_mapped(file, place, size, dtype) for place, dtype in zip(places, types.values(), strict=True)]
+            places[name] = dataset.id.get_offset()
+    return places
 
 
 def _copy_documents(

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -248,3 +250,24 @@ def test_decoded_store_equals_the_texts_of_ten_domains(small_corpus, tokenizer, 
         assert (ids[0], ids[-1]) == (tokenizer.bos_id, tokenizer.eos_id)
         assert tokenizer.decode(ids) == text.text
         assert tokenizer.token_bytes()[ids].sum() == len(text.text.encode("utf-8"))
+
+
+def test_a_store_of_more_shards_than_a_process_may_have_files_open(tokenizer, tmp_path):
+    """A mapped file stays open: the limit is raised, or named where the system does not allow that."""
+    texts = [Text(str(number), "words " * 20, "train") for number in range(60)]
+    make_store(texts, tokenizer, tmp_path / "s", 16, storage={"format": "bin", "shard_tokens": 16})
+    code = (
+        "import resource, sys; from seedbed.data.store import Store; from seedbed.errors import InputError\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, tuple(map(int, sys.argv[2:])))\n"
+        "try: print(len(Store(sys.argv[1]).split('train')))\n"
+        "except InputError as error: print(error)"
+    )
+
+    def opened(soft: int, hard: int) -> str:
+        arguments = [sys.executable, "-c", code, str(tmp_path / "s"), str(soft), str(hard)]
+        return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+
+    shards = len(Store(tmp_path / "s").header["streams"]["train"]["shards"])
+    assert shards > 50
+    assert opened(64, 4096) == f"{shards}\n"
+    assert "the system allows 64; raise that limit (ulimit -Hn)" in opened(64, 64)

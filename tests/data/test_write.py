@@ -167,11 +167,10 @@ def test_the_files_of_a_shard(tmp_path):
 
 @pytest.mark.parametrize("form", ["bin", "hdf5"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_shard_opens_each_piece_once_for_its_index_and_once_for_its_tokens(tmp_path, monkeypatch, strategy, form):
-    """However many blocks they are copied in: best fit takes from every piece for every bin."""
+def test_a_block_of_a_shard_opens_each_piece_once(tmp_path, monkeypatch, strategy, form):
+    """However many bins it has: best fit takes from every piece for every bin. The index opens them once more."""
     pieces = [encoded_piece(tmp_path / f"p{i}", docs_of([7, 30, 1, 12, 64, 3] * 5), False) for i in range(5)]
     spec = spec_of(strategy, 16, storage={"format": form, "shard_tokens": 10**8}, heldout=0.0)
-    monkeypatch.setattr("seedbed.data.write.BLOCK_TOKENS", 10)
     opened, read = [], write._Pieces.__getitem__
     monkeypatch.setattr(write._Pieces, "__getitem__", lambda self, number: opened.append(number) or read(self, number))
     packed_store(tmp_path, pieces, spec)
