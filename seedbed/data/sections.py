@@ -210,7 +210,7 @@ class Packing(Part):
 
 class Storage(Part):
     format: Literal["bin", "hdf5", "jsonl"] = "bin"
-    """bin: flat files, memory-mapped. hdf5: files that other programs read, mapped too. jsonl: texts, encoded when read."""
+    """bin: flat files, memory-mapped. hdf5: what other programs read, mapped too. jsonl: texts, encoded when read."""
     shard_tokens: Annotated[int, Field(gt=0, lt=2**40)] = 100_000_000
     """Tokens of a shard, to the nearest whole bin (S1 appendix: 100M)."""
     dtype: Literal["auto", "uint16", "uint32"] = "auto"

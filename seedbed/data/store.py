@@ -168,7 +168,7 @@ def _allow_open_files(more: int, store: Path) -> None:
     needed = len(os.listdir("/dev/fd")) + more + 100  # for sockets, checkpoints and the libraries
     if resource.RLIM_INFINITY != hard < needed:
         raise InputError(
-            f"{store}: its shards need {more:,} open files, the system allows {hard:,}; raise that limit (ulimit -Hn) or "
+            f"{store}: its shards need {more:,} open files, the system allows {hard:,}; raise that (ulimit -Hn) or "
             "make the store again with larger storage.shard_tokens"
         )
     if resource.RLIM_INFINITY != soft < needed:

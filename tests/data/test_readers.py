@@ -223,15 +223,15 @@ def test_hdf5_bytes_are_the_same_whenever_they_are_written(tokenizer, tmp_path):
 @pytest.mark.parametrize("form", ["bin", "hdf5"])
 def test_processes_that_were_started_apart_share_one_copy(tokenizer, tmp_path, form):
     (store,) = stores(tmp_path, LONG * 20, tokenizer, [form], {"seq_len": 32}, sections="masked")
-    code = """
-import re, sys
+    code = r"""
+import json, re, sys
 from pathlib import Path
 from seedbed.data.store import Store
 split = Store(sys.argv[1]).split("train")
 split.windows(range(len(split)))
-maps = re.split(r"\n(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text())
-sizes = [re.findall(r"(Rss|Private_Clean|Private_Dirty): +(\\d+) kB", one) for one in maps if "/tokens." in one]
-print([{name: int(size) for name, size in one} for one in sizes])
+maps = re.split("\n(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text())
+sizes = [re.findall(r"(Rss|Private_Clean|Private_Dirty): +(\d+) kB", one) for one in maps if "/tokens." in one]
+print(json.dumps([{name: int(size) for name, size in one} for one in sizes]))
 sys.stdin.read()
 """
 
@@ -243,7 +243,7 @@ sys.stdin.read()
         assert first.stdout is not None
         first.stdout.readline()  # it has read them, and holds them
         with process() as second:
-            found = json.loads(second.communicate()[0].replace("'", '"'))
+            found = json.loads(second.communicate()[0])
         first.communicate()
     assert sum(one["Rss"] for one in found) > 0
     assert all(one["Private_Clean"] == one["Private_Dirty"] == 0 for one in found)

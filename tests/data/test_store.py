@@ -228,11 +228,11 @@ def test_more_domains_than_the_index_can_number_are_refused(tokenizer, tmp_path)
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": "word", "domain": str(i)}) + "\n" for i in range(9)))
     spec = spec_from({"sources": [str(tmp_path / "in.jsonl")], "tokenizer": str(tokenizer.folder)}, "test")
     with (
-        mock.patch("seedbed.data.pipeline.GROUPS", 8),
+        mock.patch("seedbed.data.reading.GROUPS", 8),
         pytest.raises(InputError, match="9 different pairs of domain and language, 8 at most; set domain"),
     ):
         prepare(spec, tmp_path / "s", workers=1)
-    with mock.patch("seedbed.data.pipeline.GROUPS", 9):
+    with mock.patch("seedbed.data.reading.GROUPS", 9):
         assert len(prepare(spec, tmp_path / "s", workers=1)["groups"]) == 9
 
 
@@ -270,4 +270,4 @@ def test_a_store_of_more_shards_than_a_process_may_have_files_open(tokenizer, tm
     shards = len(Store(tmp_path / "s").header["streams"]["train"]["shards"])
     assert shards > 50
     assert opened(64, 4096) == f"{shards}\n"
-    assert "the system allows 64; raise that limit (ulimit -Hn)" in opened(64, 64)
+    assert "the system allows 64; raise that (ulimit -Hn)" in opened(64, 64)
