@@ -1,16 +1,29 @@
 """Records of a file, whatever its format."""
 
 import codecs
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fsspec.archive import AbstractArchiveFileSystem
+from fsspec.implementations.local import LocalFileSystem
 
 from seedbed.data.inputs import InputFile, file_system, name_in_source
 from seedbed.errors import InputError
-from seedbed.files.jsonl import BOM, CRLF, NUL, OnBad, ReadCounts, read_chunks, read_jsonl
+from seedbed.files.jsonl import (
+    BOM,
+    CRLF,
+    NUL,
+    OnBad,
+    ReadCounts,
+    count_lines,
+    is_compressed,
+    read_chunks,
+    read_jsonl,
+)
 
 _ROWS = 256  # of a table in memory at once: few, since a text may have millions of characters
 
@@ -20,27 +33,59 @@ def read_records(
 ) -> Iterator[tuple[str, Any]]:
     """Yield (place, record): a line of JSONL, a row of a table (both counted from 1), or a text file as `id`, `text`.
 
+    Of a part of a file, its records are read, with their places in the whole file.
+
     Only the columns ``needed`` and ``others`` of a table are read; all of them where ``needed`` is empty, or where one
     of it is missing, so that an error can name what is there. What cannot be decoded raises InputError with its place
     under "strict" and is counted under "skip"; a damaged file raises it under both.
     """
-    fs, name = file_system(file.source, file.path)
     if file.format == "dataset":
-        yield from _rows(_dataset_tables(file, name, needed, others), file, on_bad, counts)
+        yield from _rows(_dataset_tables(file, needed, others), file, on_bad, counts)
         return
-    try:
-        stream = cast(IO[bytes], fs.open(name, "rb"))
-    except OSError as error:
-        raise InputError(f"{file.path}: cannot be read: {error.strerror or error}") from None
-    with stream:
+    with _opened(file) as stream:
         match file.format:
             case "jsonl":
-                for number, record in read_jsonl(file.path, on_bad, counts, stream):
+                start, stop = file.part.bounds(file.size) if file.part.of > 1 else (0, sys.maxsize)
+                for number, record in read_jsonl(
+                    file.path, on_bad, counts, stream, start=start, stop=stop, first=file.part.line
+                ):
                     yield f"{file.path}:{number}", record
             case "parquet":
                 yield from _rows(_parquet_tables(file, stream, needed, others), file, on_bad, counts)
             case "text":
                 yield from _text(file, stream, on_bad, counts)
+
+
+def lines_of(file: InputFile) -> int:
+    """How many lines begin in a part of a JSONL file."""
+    with _opened(file) as stream:
+        return count_lines(file.path, stream, *file.part.bounds(file.size))
+
+
+def is_divisible(file: InputFile) -> bool:
+    """Whether its parts can be read without what is before them."""
+    if file.format == "text" or (file.format == "jsonl" and is_compressed(file.path)):
+        return False
+    fs = file_system(file.source)[0]
+    if isinstance(fs, LocalFileSystem):
+        return True
+    if file.format == "dataset" or isinstance(
+        fs, AbstractArchiveFileSystem
+    ):  # fetched, or unpacked, from its beginning
+        return False
+    with _opened(file) as stream:
+        return stream.seekable()
+
+
+@contextmanager
+def _opened(file: InputFile) -> Iterator[IO[bytes]]:
+    fs, name = file_system(file.source, file.path)  # kept, since an archive closes with its last user
+    try:
+        stream = cast(IO[bytes], fs.open(name, "rb"))
+    except OSError as error:
+        raise InputError(f"{file.path}: cannot be read: {error.strerror or error}") from None
+    with stream:
+        yield stream
 
 
 def _text(file: InputFile, stream: IO[bytes], on_bad: OnBad, counts: ReadCounts) -> Iterator[tuple[str, Any]]:
@@ -65,22 +110,33 @@ def _text(file: InputFile, stream: IO[bytes], on_bad: OnBad, counts: ReadCounts)
 
 def _parquet_tables(
     file: InputFile, stream: IO[bytes], needed: Collection[str], others: Collection[str]
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows of the file's part, and how many are before them."""
     with _naming(file, "damaged, or no Parquet file"), pq.ParquetFile(stream) as parquet:
         columns = _columns(parquet.schema_arrow.names, needed, others)
-        yield from parquet.iter_batches(batch_size=_ROWS, columns=columns)
+        start, stop = file.part.bounds(parquet.num_row_groups)
+        before = sum(parquet.metadata.row_group(i).num_rows for i in range(start))
+        for batch in parquet.iter_batches(_ROWS, list(range(start, stop)), columns):
+            yield before, batch
+            before += batch.num_rows
 
 
-def _dataset_tables(file: InputFile, name: str, needed: Collection[str], others: Collection[str]) -> Iterator[pa.Table]:
+def _dataset_tables(
+    file: InputFile, needed: Collection[str], others: Collection[str]
+) -> Iterator[tuple[int, pa.Table]]:
+    """Rows of the file's part, and how many are before them."""
     from datasets import Dataset, load_from_disk
 
+    name = file_system(file.source, file.path)[1]
     with _naming(file, "damaged, or no saved dataset"):
         path = file.path if file.source.options or "://" in file.path else name
         dataset = load_from_disk(path, storage_options=file.source.options or None)
         assert isinstance(dataset, Dataset)
         columns = _columns(dataset.column_names, needed, others)
         dataset = dataset if columns is None else dataset.select_columns(columns)
-        yield from dataset.with_format("arrow").iter(batch_size=_ROWS)
+        start, stop = file.part.bounds(len(dataset))
+        tables = dataset.select(range(start, stop)).with_format("arrow").iter(batch_size=_ROWS)
+        yield from zip(range(start, stop, _ROWS), tables, strict=True)
 
 
 def _columns(names: list[str], needed: Collection[str], others: Collection[str]) -> list[str] | None:
@@ -91,16 +147,14 @@ def _columns(names: list[str], needed: Collection[str], others: Collection[str])
 
 
 def _rows(
-    tables: Iterable[pa.RecordBatch | pa.Table], file: InputFile, on_bad: OnBad, counts: ReadCounts
+    tables: Iterable[tuple[int, pa.RecordBatch | pa.Table]], file: InputFile, on_bad: OnBad, counts: ReadCounts
 ) -> Iterator[tuple[str, Any]]:
-    row = 0
-    for table in tables:
+    for before, table in tables:
         try:
             records = table.to_pylist()
         except UnicodeDecodeError:  # a table does not check its texts; find the row
             records = [_row(table.slice(i, 1)) for i in range(table.num_rows)]
-        for record in records:
-            row += 1
+        for row, record in enumerate(records, start=before + 1):
             if record is not None:
                 yield f"{file.path}:{row}", record
             elif on_bad == "strict":

@@ -35,17 +35,32 @@ _DATASET = {"dataset_info.json", "state.json"}  # what the folder of one `datase
 _OURS = {COMMIT: {"format_version", "files"}, REQUEST: {"format_version", "spec", "inputs"}}  # files and their keys
 
 
+class Part(NamedTuple):
+    """An equal part of a file: lines of JSONL that begin in its bytes, row groups of Parquet, rows of a dataset."""
+
+    number: int = 0
+    of: int = 1
+    line: int = 1
+    """The number of the first line of a part of JSONL."""
+
+    def bounds(self, total: int) -> tuple[int, int]:
+        """Where the part begins and where it ends."""
+        return total * self.number // self.of, total * (self.number + 1) // self.of
+
+
 class InputFile(NamedTuple):
-    """A file to read, or the folder of a dataset."""
+    """A file to read, or the folder of a dataset; or a part of either."""
 
     path: str
     """As it was given, with what a folder or a pattern leaves open: what fsspec opens."""
     source: Source
     format: Format
     size: int
-    """Bytes."""
+    """Bytes of the whole file; 0 where a server does not tell."""
     fingerprint: str
     """Changes when the content does: name, size, and time of change or checksum."""
+    part: Part = Part()
+    """What is read of it; all, unless something else is said."""
 
 
 class _Found(NamedTuple):

@@ -2,65 +2,25 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seedbed.data.copies import PieceOfText, find_copies
+from seedbed.data.copies import find_copies
 from seedbed.data.header import FORMAT_VERSION
 from seedbed.data.inputs import InputFile
-from seedbed.data.layout import GROUPS
+from seedbed.data.job import VERSION, Job, total
 from seedbed.data.minhash import SIGNATURE_VERSION
 from seedbed.data.plan import EncodedPiece, plan_store
+from seedbed.data.reading import Cleaned, clean
 from seedbed.data.spec import Spec
 from seedbed.data.stages import Engine, Unit, in_process, key_of, run_stage
-from seedbed.data.steps import PIECE_BYTES, clean_files, encode_piece, sign_piece, storage_type
+from seedbed.data.steps import encode_piece, sign_piece
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.data.write import cut_into_shards, write_records, write_shard
-from seedbed.errors import InputError
-from seedbed.files.atomic import COMMIT, listed, sha256
-
-VERSION = 3
-"""Of what the stages write: a change makes them redo it."""
-
-
-@dataclass
-class Pipeline:
-    """What all stages share."""
-
-    spec: Spec
-    out: Path
-    files: list[InputFile]
-    tokenizer: Tokenizer
-    template: str | None
-    engine: Engine
-
-    def __post_init__(self) -> None:
-        self.work = self.out / "work"
-        self.dtype = storage_type(self.spec, self.tokenizer.vocab_size)
-
-    def asked(self, *sections: str) -> dict[str, Any]:
-        """Those sections of the specification, as JSON values."""
-        return self.spec.model_dump(mode="json", include=set(sections))
-
-
-@dataclass
-class Cleaned:
-    """All pieces of cleaned text, in input order."""
-
-    units: list[Unit]
-    pieces: list[PieceOfText]
-    keys: list[str]
-    """A hash of the content of each piece."""
-    groups: list[tuple[str, str]]
-    """(domain, language) of all documents."""
-    numbers: list[list[int]]
-    """For each piece: the place of its file's groups in ``groups``."""
-    skipped: Counter[str]
-    repaired: Counter[str]
+from seedbed.files.atomic import COMMIT, sha256
 
 
 def run(
@@ -77,7 +37,7 @@ def run(
     Until ``before_writing`` is called, when all input has been read and found good, only ``out/work`` changes; the
     tokenizer lies there already. Returns the header of the store. Raises what the stages raise.
     """
-    job = Pipeline(spec, out, files, tokenizer, template, engine)
+    job = Job(spec, out, files, tokenizer, template, engine)
     cleaned = clean(job)
     kept, duplicates, warnings = drop_copies(job, cleaned)
     encoding, skipped = encode(job, cleaned, kept)
@@ -115,59 +75,7 @@ def run(
     }
 
 
-def clean(job: Pipeline) -> Cleaned:
-    """Read, clean and filter the files. Raises InputError where no document is left."""
-    reading = job.asked("on_bad", "sections", "outputs", "min_chars", "max_chars", "clean", "filters", "keep_rejects")
-    runs = file_runs(job.files, PIECE_BYTES)
-    units = [
-        Unit(
-            job.work / "clean" / f"{number:05d}",
-            key_of(
-                "clean",
-                VERSION,
-                reading,
-                files[0].source.model_dump(mode="json"),
-                [(file.path, file.fingerprint) for file in files],
-            ),
-            clean_files,
-            (files, job.spec),
-        )
-        for number, files in enumerate(runs)
-    ]
-    facts = run_stage("reading and cleaning", units, job.engine)
-    groups = sorted({(domain, lang) for fact in facts for domain, lang in fact["groups"]})
-    if len(groups) > GROUPS:
-        raise InputError(
-            f"documents have {len(groups):,} different pairs of domain and language, {GROUPS:,} at most; set domain, "
-            "domain_field or lang_field of the sources to what has fewer values"
-        )
-    result = Cleaned(units, [], [], groups, [], _total(facts, "skipped"), _total(facts, "repaired"))
-    for unit, files, fact in zip(units, runs, facts, strict=True):
-        hashes = {name: digest for name, (_, digest) in listed(unit.folder).items()}
-        for piece in fact["pieces"]:
-            name = piece["name"]
-            result.pieces.append(PieceOfText(unit.folder, name, files[0].source.path, piece["documents"]))
-            result.keys.append(key_of(hashes[f"documents-{name}.jsonl"], hashes[f"table-{name}.npy"]))
-            result.numbers.append([groups.index((domain, lang)) for domain, lang in fact["groups"]])
-    if not result.pieces:
-        raise _nothing_left(job, result.skipped)
-    return result
-
-
-def file_runs(files: Sequence[InputFile], enough: int) -> list[list[InputFile]]:
-    """Neighbours of one source that have ``enough`` bytes together, or one that has them alone: a unit each."""
-    runs: list[list[InputFile]] = []
-    size = 0
-    for file in files:
-        if not runs or size >= enough or runs[-1][0].source != file.source:
-            runs.append([])
-            size = 0
-        runs[-1].append(file)
-        size += file.size
-    return runs
-
-
-def drop_copies(job: Pipeline, cleaned: Cleaned) -> tuple[np.ndarray, dict[str, int], list[str]]:
+def drop_copies(job: Job, cleaned: Cleaned) -> tuple[np.ndarray, dict[str, int], list[str]]:
     """Which documents stay, [documents] bool in input order; how many copies went; what to warn of."""
     dedup = job.spec.dedup
     if not dedup.exact and dedup.near is None:
@@ -196,7 +104,7 @@ def drop_copies(job: Pipeline, cleaned: Cleaned) -> tuple[np.ndarray, dict[str, 
     return np.load(unit.folder / "kept.npy"), counts, facts["warnings"]
 
 
-def encode(job: Pipeline, cleaned: Cleaned, kept: np.ndarray) -> tuple[list[Unit], Counter[str]]:
+def encode(job: Job, cleaned: Cleaned, kept: np.ndarray) -> tuple[list[Unit], Counter[str]]:
     """The unit of each piece, and what encoding left out. Raises InputError where no document is left."""
     meaning = job.asked("on_bad", "sections", "outputs", "keep_rejects")
     if job.spec.outputs is not None:  # then what is too long is left out whole
@@ -215,13 +123,13 @@ def encode(job: Pipeline, cleaned: Cleaned, kept: np.ndarray) -> tuple[list[Unit
             )
         )
     facts = run_stage("encoding", units, job.engine)
-    skipped = _total(facts, "skipped")
+    skipped = total(facts, "skipped")
     if not sum(fact["documents"] for fact in facts):
-        raise _nothing_left(job, cleaned.skipped + skipped)
+        raise job.nothing_left(cleaned.skipped + skipped)
     return units, skipped
 
 
-def decide(job: Pipeline, cleaned: Cleaned, encoding: Sequence[Unit]) -> tuple[Unit, dict[str, Any]]:
+def decide(job: Job, cleaned: Cleaned, encoding: Sequence[Unit]) -> tuple[Unit, dict[str, Any]]:
     """What stands where: the unit whose folder has it, and its counts."""
     pieces = [
         EncodedPiece(piece.folder / f"table-{piece.name}.npy", unit.folder, numbers)
@@ -237,9 +145,7 @@ def decide(job: Pipeline, cleaned: Cleaned, encoding: Sequence[Unit]) -> tuple[U
     return unit, run_stage("packing", [unit], in_process)[0]
 
 
-def write(
-    job: Pipeline, cleaned: Cleaned, encoding: Sequence[Unit], planning: Unit, plan: dict[str, Any]
-) -> dict[str, Any]:
+def write(job: Job, cleaned: Cleaned, encoding: Sequence[Unit], planning: Unit, plan: dict[str, Any]) -> dict[str, Any]:
     """The shards of all streams, and of a store of several outputs its records; the streams for the header."""
     spec, folders = job.spec, [unit.folder for unit in encoding]
     goes_on = spec.packing.strategy in ("simple", "bfd_split")
@@ -306,16 +212,6 @@ def _remove_strangers(out: Path, units: Sequence[Unit]) -> None:
             entries += entry.iterdir()
         elif entry not in wanted:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-
-
-def _nothing_left(job: Pipeline, skipped: Counter[str]) -> InputError:
-    why = ", ".join(f"{count:,} × {reason}" for reason, count in skipped.items()) or "the input is empty"
-    more = " and others" if len(job.files) > 1 else ""
-    return InputError(f"{job.files[0].path}{more}: no document left ({why})")
-
-
-def _total(facts: Iterable[dict[str, Any]], name: str) -> Counter[str]:
-    return sum((Counter(fact[name]) for fact in facts), Counter())
 
 
 def _join_rejects(file: Path, units: Sequence[Unit]) -> None:

@@ -14,8 +14,9 @@ from typing import Any, Literal
 from seedbed.data.filters import make_filter
 from seedbed.data.header import FORMAT_VERSION
 from seedbed.data.inputs import list_inputs
+from seedbed.data.job import VERSION
 from seedbed.data.minhash import SIGNATURE_VERSION
-from seedbed.data.pipeline import VERSION, run
+from seedbed.data.pipeline import run
 from seedbed.data.place import LISTS, OURS, REQUEST, check_place, check_request, is_there
 from seedbed.data.progress import say
 from seedbed.data.ray_engine import ray_engine

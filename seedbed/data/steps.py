@@ -15,6 +15,7 @@ from seedbed.data.chat import Span
 from seedbed.data.document import Document, Encoded, content, dump, identity, parse, sequence_texts, text_hash
 from seedbed.data.encode import Encoder
 from seedbed.data.filters import make_filter
+from seedbed.data.formats import lines_of
 from seedbed.data.inputs import InputFile
 from seedbed.data.layout import little
 from seedbed.data.minhash import signatures
@@ -71,6 +72,11 @@ class _Pieces:
             np.save(self.folder / f"table-{name}.npy", np.array(self._rows, TABLE))
             self.listing.append({"name": name, "documents": len(self._rows)})
         self._lines, self._rows, self._size = [], [], 0
+
+
+def count_lines(folder: Path, file: InputFile) -> dict[str, Any]:
+    """How many lines begin in a part of a JSONL file."""
+    return {"lines": lines_of(file)}
 
 
 def clean_files(folder: Path, files: Sequence[InputFile], spec: Spec) -> dict[str, Any]:

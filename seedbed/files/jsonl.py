@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import json
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -38,9 +39,19 @@ class ReadCounts:
 
 
 def read_jsonl(
-    path: str | Path, on_bad: OnBad = "strict", counts: ReadCounts | None = None, stream: IO[bytes] | None = None
+    path: str | Path,
+    on_bad: OnBad = "strict",
+    counts: ReadCounts | None = None,
+    stream: IO[bytes] | None = None,
+    *,
+    start: int = 0,
+    stop: int = sys.maxsize,
+    first: int = 1,
 ) -> Iterator[tuple[int, Any]]:
     """Yield (line number from 1, value) for each line that is not blank.
+
+    Of a file that is not compressed, only the lines that begin in bytes ``start`` to ``stop`` may be read; ``first`` is
+    the number of the first of them. So ranges that share the bytes of a file share its lines, wherever they end.
 
     ``stream`` is an open file to read instead of the local one at ``path``, which then only names it. A byte-order
     mark, the CR of CRLF, and NUL bytes, which JSON never contains, are taken off and counted. A line that is not one
@@ -48,7 +59,8 @@ def read_jsonl(
     ends early or is damaged raises InputError under either policy.
     """
     counts = ReadCounts() if counts is None else counts
-    for number, line in enumerate(_split_lines(read_chunks(path, stream)), start=1):
+    before = max(start - 1, 0)  # one byte earlier: it tells whether a line begins at ``start``
+    for number, line in enumerate(_lines(read_chunks(path, stream, before), before, start, stop), start=first):
         if line.startswith(codecs.BOM_UTF8):
             counts.repaired[BOM] += 1
             line = line.removeprefix(codecs.BOM_UTF8)
@@ -69,6 +81,23 @@ def read_jsonl(
             counts.skip("not one JSON value", f"{path}:{number}", line.decode("utf-8", "replace").strip())
             continue
         yield number, value
+
+
+def count_lines(path: str | Path, stream: IO[bytes] | None, start: int, stop: int) -> int:
+    """How many lines begin in bytes ``start`` to ``stop``, which is greater, of a file that is not compressed."""
+    before = max(start - 1, 0)
+    count, left = int(start == 0), stop - 1 - before  # a line begins at byte 0 and behind each newline
+    for chunk in read_chunks(path, stream, before):
+        count += chunk.count(b"\n", 0, left)
+        left -= len(chunk)
+        if left <= 0:
+            break
+    return count
+
+
+def is_compressed(path: str | Path) -> bool:
+    """Whether the name says so."""
+    return Path(path).suffix.lower() in (".gz", ".zst")
 
 
 def _parse(line: bytes, where: str) -> Any:
@@ -92,10 +121,11 @@ def _parse(line: bytes, where: str) -> Any:
         raise InputError(f"{where}: an integer of thousands of digits cannot be read; write it as text") from None
 
 
-def read_chunks(path: str | Path, stream: IO[bytes] | None = None) -> Iterator[bytes]:
+def read_chunks(path: str | Path, stream: IO[bytes] | None = None, start: int = 0) -> Iterator[bytes]:
     """Yield the content of the file ``path``, or of ``stream``, decompressed as the name says (.gz, .zst).
 
-    Raises InputError that names the file where it cannot be read, is damaged or ends early.
+    What is not compressed may be read from byte ``start`` on. Raises InputError that names the file where it cannot be
+    read, is damaged or ends early.
     """
     try:
         with open(path, "rb") if stream is None else nullcontext(stream) as file:
@@ -106,6 +136,8 @@ def read_chunks(path: str | Path, stream: IO[bytes] | None = None) -> Iterator[b
                     with gzip.GzipFile(fileobj=file) as unzipped:
                         yield from _chunks(unzipped)
                 case _:
+                    if start:
+                        file.seek(start)
                     yield from _chunks(file)
     except EOFError:
         raise InputError(f"{path}: the compressed file ends early; copy or write it anew") from None
@@ -133,6 +165,16 @@ def _zstd_chunks(file: IO[bytes]) -> Iterator[bytes]:
                 frame = decompressor.decompressobj()
     if open_frame:
         raise EOFError
+
+
+def _lines(chunks: Iterable[bytes], at: int, start: int, stop: int) -> Iterator[bytes]:
+    """The lines that begin in bytes ``start`` to ``stop`` of a file; ``chunks`` are its content from byte ``at`` on."""
+    for line in _split_lines(chunks):
+        if at >= start:
+            yield line
+        at += len(line) + 1
+        if at >= stop:
+            return
 
 
 def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:

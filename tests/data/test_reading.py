@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbed.data.inputs import InputFile
-from seedbed.data.pipeline import file_runs
+from seedbed.data.reading import file_runs
 from seedbed.data.sections import Source
 
 SOURCES = [Source(path="a"), Source(path="b")]
