@@ -1,113 +1,15 @@
 """The command line: one thin command a stage. Help must stay light, so heavy rooms are imported inside commands."""
 
-import errno
-import io
-import os
 import sys
-import warnings
-from typing import Annotated
-
-import typer
-
-from seedbed import __version__
-from seedbed.cli import analyze, config, data, preflight, quickstart, tokenizer, train
-from seedbed.errors import GuardStop, InputError, SignalStop
-
-app = typer.Typer(
-    name="seedbed",
-    help="A language-model pretraining laboratory in which initialization is a measured design choice.",
-    no_args_is_help=True,
-    invoke_without_command=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-@app.callback()
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    if version:
-        print(__version__)
-        raise typer.Exit
-
-
-app.command("quickstart")(quickstart.quickstart)
-app.add_typer(config.app, name="config", help="Show a resolved configuration, or the schema of all fields.")
-app.add_typer(tokenizer.app, name="tokenizer", help="Train, import and measure tokenizers.")
-app.add_typer(data.app, name="data", help="Turn text into a token store, and look into one.")
-app.add_typer(analyze.app, name="analyze", help="Measure what training made of weights.")
-app.command("preflight")(preflight.preflight)
-app.command("train")(train.train)
-app.command("generate")(train.generate)
-
-
-# What to do about the troubles that files have.
-ADVICE = {
-    errno.EACCES: "change its permissions, or choose another place",
-    errno.EPERM: "change its permissions, or choose another place",
-    errno.EROFS: "choose a place that can be written",
-    errno.ENOSPC: "make room, and run the same command again",
-    errno.EDQUOT: "make room, and run the same command again",
-    errno.EEXIST: "choose another name, or remove it",
-    errno.ENOTDIR: "a part of the path is a file; choose another path",
-    errno.EISDIR: "name a file",
-    errno.ENAMETOOLONG: "choose a shorter name",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-}
 
 
 def main() -> None:
-    """Run a command and turn the deliberate ways to stop into exit codes.
+    """Run the command of sys.argv and exit. Ctrl-C while the commands themselves are imported ends with 130, silently.
 
-    2: wrong input, or a file that cannot be read or written; 3: a guard; 130 and 143: signals; 1: a reader of our
-    output that has gone, and our own mistakes, with a traceback.
+    What comes later is for :func:`seedbed.cli.app.run`.
     """
-    warnings.showwarning = _show_warning
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        code = app(standalone_mode=False)
-        print(end="", flush=True)  # a full disk or a reader that has gone shows here, not at the interpreter's end
-    except (InputError, GuardStop, SignalStop) as stop:
-        kind = {InputError: "error", GuardStop: "stopped", SignalStop: "interrupted"}[type(stop)]
-        _say(f"{kind}: {stop}")
-        code = 2 if isinstance(stop, InputError) else 3 if isinstance(stop, GuardStop) else 128 + stop.signum
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
-    except OSError as error:
-        code = _file_trouble(error)
-    except Exception as error:
-        # click's own errors (an unknown option) carry their exit code and know how to show themselves
-        if not hasattr(error, "exit_code") or not hasattr(error, "show"):
-            raise
-        error.show()  # pyright: ignore[reportAttributeAccessIssue]
-        code = error.exit_code  # pyright: ignore[reportAttributeAccessIssue]
-    if code == 130:
-        _say("interrupted; what was finished is kept, and the same command goes on from there")
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-def _file_trouble(error: OSError) -> int:
-    """One line about a file that cannot be read or written, and the exit code."""
-    if error.errno is None:  # raised by a library with words of its own
-        raise error
-    try:
-        print(end="", flush=True)
-    except OSError:  # what is left in the buffer can go nowhere, and Python would try again at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if isinstance(error, BrokenPipeError):
-        return 1
-    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
-    where = " -> ".join(names) or "a file or the output"
-    _say(f"error: {where}: {error.strerror}; {ADVICE.get(error.errno, 'check the path')}")
-    return 2
-
-
-def _say(message: str) -> None:
-    print(*message.splitlines(), file=sys.stderr)
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+        from seedbed.cli.app import run
+    except KeyboardInterrupt:
+        sys.exit(130)
+    run()

@@ -41,7 +41,7 @@ def refused(done: subprocess.CompletedProcess) -> str:
 @pytest.mark.parametrize("arguments", [[], ["train"], ["config"], ["data", "prepare"], ["quickstart"], ["preflight"]])
 def test_help_imports_nothing_heavy(arguments):
     program = (
-        "import sys\nfrom seedbed.cli import app\n"
+        "import sys\nfrom seedbed.cli.app import app\n"
         "try:\n    app([*sys.argv[1:], '--help'], standalone_mode=False)\nexcept SystemExit:\n    pass\n"
         "heavy = {'torch', 'numpy', 'tokenizers', 'matplotlib', 'scipy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -116,7 +116,7 @@ def stopped(monkeypatch, capsys, error: Exception) -> tuple[int, str]:
     def command(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "app", command)
+    monkeypatch.setattr("seedbed.cli.app.app", command)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main sets it; put back after the test
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -8,7 +8,7 @@ from arms import arm
 from rich.console import Console
 from tiny import TINY
 
-from seedbed.cli import app
+from seedbed.cli.app import app
 from seedbed.cli.preflight_text import _fitting
 from seedbed.config import Config
 from seedbed.errors import InputError
