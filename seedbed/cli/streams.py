@@ -24,7 +24,7 @@ def open_streams() -> None:
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free: this one
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
     if sys.stderr is sys.__stderr__:
         sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Unheard(2, "w", closefd=False)), line_buffering=True)
