@@ -1,3 +1,4 @@
+import json
 import shutil
 from pathlib import Path
 from unittest import mock
@@ -5,6 +6,7 @@ from unittest import mock
 import pytest
 from chat_templates import chat_tokenizer
 from prepared import write_corpus
+from reading import read
 from sample_texts import TEXTS
 from stores import Text, make_store
 
@@ -57,3 +59,15 @@ def made(tokenizer, tmp_path_factory) -> dict[str, Path]:
 def store(made, tmp_path) -> Path:
     """A copy of the flat one."""
     return shutil.copytree(made["bin"], tmp_path / "s")
+
+
+@pytest.fixture
+def read_records(tmp_path):
+    """Writes records and reads them as documents."""
+
+    def make(*records, counts=None, source=None, **fields):
+        path = tmp_path / "web.1.jsonl"
+        path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+        return read(path, counts, source, **fields)
+
+    return make
