@@ -54,6 +54,17 @@ def content(store: Path) -> dict[str, bytes]:
     return {str(name): path.read_bytes() for name, path in files.items() if name.parts[0] not in (".lock", "work")}
 
 
+def without_keys(store: Path) -> dict[str, bytes | str]:
+    """What a store consists of but the keys of its units and the hashes of these."""
+    files: dict[str, bytes | str] = {**content(store)}
+    header = json.loads(files["header.json"])
+    for stream in header["streams"].values():
+        for shard in stream["shards"]:
+            del shard["sha256"]
+    files["header.json"] = json.dumps(header)
+    return {name: raw for name, raw in files.items() if not name.endswith(("unit.json", "commit.json"))}
+
+
 def units(store: Path) -> dict[str, int]:
     """When each finished unit was written, by its folder; those of a store without `work` are its shards."""
     return {

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
-from prepared import FILES, content, make, redone, spec_of, units
+from prepared import FILES, content, make, redone, spec_of, units, without_keys
 
 from seedbed.data.pipeline import run
 from seedbed.data.store import Store
@@ -77,17 +77,6 @@ def test_the_size_of_pieces_changes_nothing_but_the_keys_of_units(store, corpus,
     mine, other = without_keys(tmp_path / "store"), without_keys(store)
     assert mine == other
     assert "train/00001/tokens.bin" in mine
-
-
-def without_keys(store: Path) -> dict[str, bytes | str]:
-    """What a store consists of but the keys of its units and the hashes of these."""
-    files: dict[str, bytes | str] = {**content(store)}
-    header = json.loads(files["header.json"])
-    for stream in header["streams"].values():
-        for shard in stream["shards"]:
-            del shard["sha256"]
-    files["header.json"] = json.dumps(header)
-    return {name: raw for name, raw in files.items() if not name.endswith(("unit.json", "commit.json"))}
 
 
 def other_eos(folder: Path, to: Path) -> str:
