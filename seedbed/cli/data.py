@@ -44,7 +44,6 @@ def prepare(
     tokenizer: Annotated[str | None, typer.Option(help="Folder made by `seedbed tokenizer train`.")] = None,
     seq_len: Annotated[int | None, typer.Option(help="Tokens of a bin. Default: 256.")] = None,
     packing: Annotated[str | None, typer.Option(help="simple, bfd, bfd_split or none. Default: simple.")] = None,
-    storage: Annotated[str | None, typer.Option(help="bin, hdf5 or jsonl. Default: bin.")] = None,
     heldout: Annotated[
         float | None, typer.Option(help="Share of the documents that is held out. Default: 0.05.")
     ] = None,
@@ -57,7 +56,7 @@ def prepare(
     ] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other field, such as dedup.exact=true; may be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other field, as storage.format=hdf5; may be repeated."),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Shards worked on at a time. Default: one a core.")] = None,
     engine: Annotated[EngineName, typer.Option(help="Processes of this machine, or a Ray cluster.")] = EngineName.local,
@@ -76,7 +75,6 @@ def prepare(
         "--tokenizer": ("tokenizer", tokenizer),
         "--seq-len": ("packing.seq_len", seq_len),
         "--packing": ("packing.strategy", packing),
-        "--storage": ("storage.format", storage),
         "--heldout": ("heldout", heldout),
         "--field": ("sections", None if field is None else [{"field": field}]),
         "--on-bad": ("on_bad", on_bad),
@@ -116,7 +114,8 @@ def _specification(file: Path | None, options: dict[str, tuple[str, Any]], setti
 
     tree = {} if file is None else read_tree(file)
     given = [(tuple(path.split(".")), value, name) for name, (path, value) in options.items() if value is not None]
-    given += [(*parse_override(setting), f"--set {setting}") for setting in settings]
+    parsed = [parse_override(setting) for setting in settings]
+    given += [(path, value, f"--set {'.'.join(path)}") for path, value in parsed]  # not the value: it may be a secret
     for path, value, name in given:
         section_at(tree, path, name)[path[-1]] = value
     where = str(file or "data prepare")

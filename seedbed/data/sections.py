@@ -1,8 +1,9 @@
 """The sections of a specification: each says one thing about a store."""
 
+import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 def _without_nul(text: str) -> str:
@@ -23,9 +24,30 @@ class Part(BaseModel):
     )
 
 
+# user:password@ in front of a host; github://owner:repository@branch and git://path:branch@ hold none
+_PASSWORD = re.compile(r"(?<!github)(?<!\bgit)://[^/?#]*:[^/?#]*@")
+
+
+def _without_password(address: str) -> str:
+    if _PASSWORD.search(address):
+        raise ValueError(
+            "holds a password, and the store keeps addresses; give user and password in the source's options "
+            "({username: ..., password: ...}), which it does not keep, or in fsspec's configuration"
+        )
+    return address
+
+
+def _mapping(options: Any) -> Any:
+    """Refuses what is none without a look at it: it may be a secret."""
+    if not isinstance(options, dict):
+        raise ValueError(f"a mapping is needed ({{anon: true}}), not {'null' if options is None else 'a value'}")
+    return options
+
+
 class Source(Part):
-    path: Text
-    """A file, a folder, a pattern (`corpus/en_*.jsonl.zst`), or any fsspec address (`s3://bucket/part-*.parquet`)."""
+    path: Annotated[Text, AfterValidator(_without_password)]
+    """A file, a folder, a pattern (`corpus/en_*.jsonl.zst`), or any fsspec address (`s3://bucket/part-*.parquet`).
+    It is kept in the store: one that holds a password is refused."""
     format: Literal["auto", "jsonl", "parquet", "text", "dataset"] = "auto"
     """auto: by name. text: each file of a folder is a document. dataset: what `Dataset.save_to_disk` wrote."""
     domain: Text | None = None
@@ -40,7 +62,7 @@ class Source(Part):
     split_field: Text | None = None
     """Key of a record's split, which then each must have: `train`, `heldout`, or null where the text decides (see
     heldout). Default: the text decides."""
-    options: Annotated[dict[str, Any], Field(exclude=True, repr=False)] = {}
+    options: Annotated[dict[str, Any], BeforeValidator(_mapping), Field(exclude=True, repr=False)] = {}
     """What the file system needs, passed to fsspec (`{anon: true}`). It may be secret, and is not kept in the store."""
 
     @model_validator(mode="after")

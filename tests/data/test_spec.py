@@ -238,6 +238,37 @@ def test_fields_that_do_not_fit_each_other(more, message):
 
 
 @pytest.mark.parametrize(
+    "address",
+    [
+        "https://me:hunter2@host/a.jsonl", "sftp://:hunter2@host/a", "ftp://me:hun@ter2@host:21/a", "s3://hunter2:@b/a",
+        "filecache::https://me:hunter2@host/a", "zip://*.jsonl::ftp://me:hunter2@host/a.zip",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", [lambda address: address, lambda address: {"path": address}])
+def test_an_address_with_a_password_is_refused_and_not_repeated(address, form):
+    message = refused(BASE | {"sources": ["a.jsonl", form(address)]})
+    assert message.startswith("sources.1.path: holds a password, and the store keeps addresses; give user and")
+    assert "hun" not in message
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "a:b@c.jsonl", "/a/b:c@d/e", "sftp://me@host:22/a", "s3://b/a:b@c", "https://host:80/a@b", "abfs://c@account/a",
+        "github://owner:repository@main/a.jsonl", "git://folder:branch@a.jsonl", "zip://a@b::https://host:80/c@d.zip",
+    ],
+)  # fmt: skip
+def test_an_at_sign_elsewhere_is_no_password(address):
+    assert spec_from(BASE | {"sources": [address]}, "s.yaml").sources[0].path == address
+
+
+@pytest.mark.parametrize("value", ["hunter2", ["hunter2"]])
+def test_options_of_the_wrong_kind_are_not_repeated(value):
+    message = refused(BASE | {"sources": [{"path": "s3://b/a", "options": value}]})
+    assert message == "sources.0.options: a mapping is needed ({anon: true}), not a value"
+
+
+@pytest.mark.parametrize(
     "more",
     [
         {"dedup": {"exact": True, "alarm": 0.1}},
