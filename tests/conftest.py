@@ -1,6 +1,9 @@
 """Shared by all tests: no hub, one thread, real data on request, and a tiny store."""
 
 import os
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,3 +33,21 @@ def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train_tokenizer(texts, 300, folder / "tokenizer")
     make_store([Text(str(i), text) for i, text in enumerate(texts)], tokenizer, folder / "store", seq_len=32)
     return folder / "store"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> tuple[Path, Callable[[str, str], subprocess.CompletedProcess[str]]]:
+    """A folder, and a function (size, script) that runs a shell's script while a disk of that size is mounted there."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["unshare", "-rm", "sh", "-c"]
+    if not shutil.which("unshare") or subprocess.run([*mount, f"mount -t tmpfs tmpfs {place}"], check=False).returncode:
+        pytest.skip("this machine lets nobody mount a tmpfs")
+
+    def run(size: str, script: str) -> subprocess.CompletedProcess[str]:
+        command = f"mount -t tmpfs -o size={size} tmpfs {place} && {script}"
+        done = subprocess.run([*mount, command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return place, run

@@ -1,8 +1,10 @@
-"""The command line in this process."""
+"""The command line in this process, and a store of a few texts."""
 
+import json
 import sys
 
 import pytest
+from few_texts import TEXTS
 
 from seedbed import cli
 
@@ -21,3 +23,21 @@ def seedbed(monkeypatch, capsys):
         return stop.value.code, out, err
 
     return call
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS) + '\n{"text": ""}\n')
+    return file
+
+
+@pytest.fixture
+def tokenizer(seedbed, corpus, tmp_path):
+    assert seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")[0] == 0
+    return tmp_path / "t"
+
+
+@pytest.fixture
+def prepare(corpus, tokenizer, tmp_path):
+    return ("data", "prepare", corpus, "--tokenizer", tokenizer, "-o", tmp_path / "s", "--workers", 1)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -70,3 +71,11 @@ def test_ctrl_c_while_the_commands_are_imported_is_silent(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([*SEEDBED, "--version"], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_no_frames_where_stderr_is_a_pipe(seedbed, corpus, tmp_path):
+    _, _, err = seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "t")
+    assert re.fullmatch(r"training the tokenizer: 4 documents, \d+ bytes \(\d+ s\)\n", err)
+    corpus.write_text('{"text": "a"}\n7\n')
+    _, _, err = seedbed("tokenizer", "train", corpus, "--vocab-size", 262, "-o", tmp_path / "u")
+    assert re.fullmatch(r"error: .*a\.jsonl:2: .*\n", err)
