@@ -101,6 +101,21 @@ def test_the_same_again_does_nothing_and_says_so(make, tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*") if path.name != ".lock"} == before
 
 
+def test_an_input_that_changed_is_noticed_by_size_and_time_alone(make, tmp_path):
+    """A change that keeps both is not, whatever is asked for; the same with another time is."""
+    file, before = tmp_path / "a.jsonl", make(tmp_path / "s")
+    time, text = file.stat().st_mtime_ns, json.dumps(TEXTS[0])
+    file.write_text(file.read_text().replace(text, text.lower().swapcase()))
+    os.utime(file, ns=(time, time))
+    assert make(tmp_path / "s", overwrite=True) == before
+    os.utime(file, ns=(time, time + 1))
+    with pytest.raises(InputError, match=r"the input .*a\.jsonl changed; choose another name or pass --overwrite"):
+        make(tmp_path / "s")
+    assert make(tmp_path / "s", overwrite=True)["streams"] != before["streams"]
+    os.utime(file, ns=(time, time))
+    assert make(tmp_path / "t")["streams"] == Store(tmp_path / "s").header["streams"]
+
+
 def test_options_of_sources_are_secret(tokenizer, tmp_path):
     """Keys of a file system: nothing that is written holds them, and other ones make the same store."""
     fsspec.filesystem("memory").pipe("/a.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode())
