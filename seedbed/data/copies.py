@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from heapq import merge
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,31 +47,32 @@ def find_copies(folder: Path, pieces: Sequence[PieceOfText], signed: Sequence[Pa
         piece = int(np.searchsorted(ends, index, side="right"))
         return pieces[piece].document(int(offsets[piece][index - int(ends[piece])]))
 
-    removals: list[Removal] = []
+    first = np.arange(len(kept))
     if dedup.exact:
         first = exact_duplicates(np.concatenate([piece.column("identity") for piece in pieces]))
         kept &= first == np.arange(len(first))
-        removals += [Removal(int(i), int(first[i]), 1.0, 1.0) for i in np.flatnonzero(~kept)]
-    exact = len(removals)
+    exact = np.flatnonzero(~kept)
+    near: list[Removal] = []
     if dedup.near is not None:
         matrices = [_Signatures(place, piece.documents) for place, piece in zip(signed, pieces, strict=True)]
         with spinner("comparing:") as show:
-            removals += near_duplicates(
+            near = near_duplicates(
                 matrices,  # pyright: ignore[reportArgumentType]
                 kept,
                 lambda index: content(locate(index)),
                 dedup.near,
                 show,
             )
-        kept[[removal.document for removal in removals]] = False
+        kept[[removal.document for removal in near]] = False
+    removals = merge((Removal(int(i), int(first[i]), 1.0, 1.0) for i in exact), near)
     with open(folder / "duplicates.jsonl", "w", encoding="utf-8") as file:
-        for removal in sorted(removals):
+        for removal in removals:
             gone, stays = locate(removal.document), locate(removal.kept)
             row = {"removed": gone.where, "id": gone.id, "kept": stays.where, "kept_id": stays.id}
             row |= {"estimate": removal.estimate, "jaccard": removal.jaccard}
             print(json.dumps(row, ensure_ascii=False), file=file)
     np.save(folder / "kept.npy", kept)
-    return {"exact": exact, "near": len(removals) - exact, "warnings": _warnings(pieces, kept, dedup.alarm)}
+    return {"exact": len(exact), "near": len(near), "warnings": _warnings(pieces, kept, dedup.alarm)}
 
 
 class _Signatures:

@@ -8,14 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedbed.data.lsh import Buckets, agreement, least_agreement
-from seedbed.data.minhash import jaccard, jaccard_bound, shingles, signatures
+from seedbed.data.lsh import Buckets
+from seedbed.data.minhash import folded, jaccard, jaccard_bound, shingles, signatures
 from seedbed.data.sections import NearDuplicates
+from seedbed.data.sketch import most_unequal, sketches, unequal
 
 _FINE = 1024  # permutations of a second, sharper look
 _MANY = 64  # candidates for which it pays: to make such a signature takes as long as some thirty comparisons
-_HELD_BYTES = 1 << 27  # of n-grams in memory, 10,000 documents of 2,000 characters
-_SHOW_EVERY = 10_000
+_HELD_BYTES = 64  # of folded n-grams in memory, for each document
+_LEAST_HELD = 1 << 24  # bytes of them that a small corpus may hold, 4,000 documents of 2,000 characters
+_EXACT_BYTES = 1 << 21  # of n-grams themselves, of those compared last
 
 
 class Removal(NamedTuple):
@@ -39,8 +41,12 @@ class Alarm(NamedTuple):
 
 def exact_duplicates(hashes: np.ndarray) -> np.ndarray:
     """The first document with the same hash, its own index for a first one, [n] int64 from hashes [n, 2] uint64."""
-    _, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
-    return first[group.reshape(-1)]
+    order = np.lexsort(hashes.T)  # stable: of equal ones the first comes first
+    begins = np.ones(len(order), bool)
+    begins[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
+    first = np.empty(len(order), np.int64)
+    first[order] = order[begins][np.cumsum(begins) - 1]
+    return first
 
 
 def near_duplicates(
@@ -60,30 +66,38 @@ def near_duplicates(
     documents = np.flatnonzero(alive)
     buckets = Buckets(signed, alive, near)
 
-    @lru_cache(1 << 16)  # 64 MB
+    @lru_cache((1 << 13) + len(documents) // 16)  # of half a kilobyte each
     def fine(position: int) -> bytes:
-        return signatures([text(int(documents[position]))], near.ngram, _FINE).astype(np.uint8).tobytes()
+        return sketches(signatures([text(int(documents[position]))], near.ngram, _FINE)).tobytes()
 
-    grams = _Held(lambda position: shingles(text(int(documents[position])), near.ngram))
-    least = least_agreement(_FINE, near.threshold)
+    grams = _Held(lambda position: shingles(text(int(documents[position])), near.ngram), _EXACT_BYTES)
+    hashes = _Held(lambda position: folded(grams(position)), max(_LEAST_HELD, _HELD_BYTES * len(documents)))
+    most = most_unequal(_FINE, near.threshold)
     ends = np.cumsum([len(piece) for piece in signed])
     shared = buckets.shared()
     removals: list[Removal] = []
-    for done, position in enumerate(shared.tolist()):
-        if done % _SHOW_EVERY == 0:
-            show(f"{done:,} of {len(shared):,} similar documents compared, {len(removals):,} removed")
-        candidates = buckets.near(position)
-        if len(candidates) >= _MANY:
-            rows = np.frombuffer(b"".join(map(fine, candidates)), np.uint8).reshape(-1, _FINE)
-            agreeing = agreement(rows, np.frombuffer(fine(position), np.uint8)) >= least
-            candidates = list(compress(candidates, agreeing))
-        found = _first_near(candidates, position, grams, near.threshold) if candidates else None
-        if found is None:
-            buckets.keep(position)
-        else:
-            candidate, similarity = found
-            document, kept = int(documents[position]), int(documents[candidate])
-            removals.append(Removal(document, kept, _estimate(signed, ends, (document, kept)), similarity))
+    done = 0
+    while done < len(shared):
+        show(f"{done:,} of {len(shared):,} similar documents compared, {len(removals):,} removed")
+        kept: list[int] = []
+        gone: set[int] = set()
+        looks = buckets.near(shared[done:])
+        for position, candidates in zip(shared[done : done + len(looks)].tolist(), looks, strict=True):
+            candidates = [candidate for candidate in candidates if candidate not in gone]
+            if len(candidates) >= _MANY:
+                rows = np.frombuffer(b"".join(map(fine, candidates)), np.uint64).reshape(len(candidates), -1)
+                close = unequal(rows, np.frombuffer(fine(position), np.uint64)) <= most
+                candidates = list(compress(candidates, close))
+            found = _first_near(candidates, position, grams, hashes, near.threshold) if candidates else None
+            if found is None:
+                kept.append(position)
+            else:
+                gone.add(position)
+                candidate, similarity = found
+                document, stays = int(documents[position]), int(documents[candidate])
+                removals.append(Removal(document, stays, _estimate(signed, ends, (document, stays)), similarity))
+        buckets.keep(np.array(kept, np.int64))
+        done += len(looks)
     show(f"{len(shared):,} similar documents compared, {len(removals):,} removed")
     return removals
 
@@ -96,14 +110,19 @@ def alarms(removed: np.ndarray, source: np.ndarray, share: float) -> list[Alarm]
 
 
 def _first_near(
-    candidates: Sequence[int], position: int, grams: Callable[[int], np.ndarray], threshold: float
+    candidates: Sequence[int],
+    position: int,
+    grams: Callable[[int], np.ndarray],
+    hashes: Callable[[int], np.ndarray],
+    threshold: float,
 ) -> tuple[int, float] | None:
     """The first candidate that reaches the threshold, and its similarity."""
-    own = grams(position)
-    bound = jaccard_bound(own)
+    bound = jaccard_bound(hashes(position))
     for candidate in candidates:
-        others = grams(candidate)
-        if bound(others) >= threshold and (similarity := jaccard(others, own)) >= threshold:
+        if bound(hashes(candidate)) < threshold:
+            continue
+        similarity = jaccard(grams(candidate), grams(position))
+        if similarity >= threshold:
             return candidate, similarity
     return None
 
@@ -117,8 +136,8 @@ def _estimate(signatures: Sequence[np.ndarray], ends: np.ndarray, pair: tuple[in
 class _Held:
     """Arrays that are made when asked for; those asked for last are held, as many as the bytes allow."""
 
-    def __init__(self, make: Callable[[int], np.ndarray]):
-        self._make = make
+    def __init__(self, make: Callable[[int], np.ndarray], most: int):
+        self._make, self._most = make, most
         self._held: OrderedDict[int, np.ndarray] = OrderedDict()
         self._bytes = 0
 
@@ -128,6 +147,6 @@ class _Held:
             array = self._make(key)
             self._bytes += array.nbytes
         self._held[key] = array
-        while self._bytes > _HELD_BYTES:
+        while self._bytes > self._most:
             self._bytes -= self._held.popitem(last=False)[1].nbytes
         return array

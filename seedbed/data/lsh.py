@@ -1,63 +1,91 @@
 """Which kept documents a document may be near to: locality-sensitive hashing of MinHash signatures."""
 
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from seedbed.data.sections import NearDuplicates
+from seedbed.data.sketch import most_unequal, sketches, unequal
 
-_CHUNK = 4096  # signatures read at once
+_CHUNK = 4096  # signatures read, or pairs compared, at once: what is made of them stays in the cache of a core
+_LOOK = 128  # documents looked up at once: those of one look are compared with each other by their sketches
+_MEET = 1 << 16  # kept documents that those of one look meet, all together
 
 
 class Buckets:
     """Documents by bands of their signatures: those that agree in all of a band share a bucket, which holds kept ones.
 
-    A document is known by its position among those alive. Memory: permutations + 10 * bands bytes a document at most,
-    378 at the defaults; what never shares a bucket has room in none.
+    A document is known by its position among those alive. Memory: permutations / 2 + 10 * bands bytes a document at
+    most, 314 at the defaults; what never shares a bucket has room in none.
     """
 
     def __init__(self, signatures: Sequence[np.ndarray], alive: np.ndarray, near: NearDuplicates):
         count = int(np.count_nonzero(alive))
         hashes = np.empty((count, near.bands), np.uint32)
-        self._low = np.empty((count, near.permutations), np.uint8)  # low bytes of the signatures
+        self._sketches = np.empty((count, -(-near.permutations // 16)), np.uint64)
         position = 0
         for rows in _chunks(signatures, alive):
             here = slice(position, position + len(rows))
             hashes[here] = band_hashes(rows, near)
-            self._low[here] = rows.astype(np.uint8)
+            self._sketches[here] = sketches(rows)
             position += len(rows)
         # of each bucket: how many documents it holds, then these
         self._places, room = _place(hashes)
         self._kept = np.zeros(room, self._places.dtype)
-        self._least = least_agreement(near.permutations, near.threshold)
+        self._most = most_unequal(near.permutations, near.threshold)
 
     def shared(self) -> np.ndarray:
         """Positions that share a bucket with another, ascending."""
         return np.flatnonzero(self._places.any(axis=1))
 
-    def near(self, position: int) -> list[int]:
-        """Kept documents that may reach the threshold with this one, ascending positions."""
-        buckets, counts = self._of(position)
-        if not counts.any():
-            return []
-        ends = np.cumsum(counts)
-        candidates = self._kept[np.repeat(buckets + 1 - ends + counts, counts) + np.arange(ends[-1])]
-        agreeing = agreement(self._low.take(candidates, axis=0), self._low[position]) >= self._least
-        return sorted(set(candidates[agreeing].tolist()))
+    def near(self, positions: np.ndarray) -> list[list[int]]:
+        """Documents that may reach the threshold with the first positions: a list for each, ascending.
 
-    def keep(self, position: int) -> None:
-        """Have later documents compared with this one."""
-        buckets, counts = self._of(position)
-        self._kept[buckets + 1 + counts] = position
-        self._kept[buckets] = counts + 1
+        They are kept ones, and earlier ones of the positions [n], which ascend. There are lists for as many positions
+        as meet few kept documents, for one at least.
+        """
+        positions = positions[:_LOOK]
+        buckets = self._places[positions]  # [n, bands]
+        counts = self._kept[buckets]  # place 0 holds none
+        met = np.cumsum(counts.sum(axis=1, dtype=np.int64))
+        number = max(1, int(np.searchsorted(met, _MEET, side="right")))
+        positions, buckets, counts = positions[:number], buckets[:number], counts[:number].ravel()
+        # pairs of an earlier document's position and the place of the later one among the positions
+        ends = np.cumsum(counts, dtype=np.int64)
+        earlier = self._kept[np.repeat(buckets.ravel() + 1 - ends + counts, counts) + np.arange(ends[-1])]
+        later = np.repeat(np.arange(counts.size) // buckets.shape[1], counts)
+        alike = self._alike(earlier, positions[later])
+        first, second = np.triu_indices(number, 1)
+        close = self._alike(positions[first], positions[second])
+        first, second = first[close], second[close]
+        meet = ((buckets[first] == buckets[second]) & (buckets[first] > 0)).any(axis=1)
+        earlier = np.concatenate([earlier[alike], positions[first[meet]]])
+        later = np.concatenate([later[alike], second[meet]])
+        # in order, each once: many meet in several bands
+        later, earlier = np.divmod(np.unique(later * len(self._places) + earlier), len(self._places))
+        bounds, each = np.searchsorted(later, np.arange(number + 1)).tolist(), earlier.tolist()
+        return [each[begin:end] for begin, end in pairwise(bounds)]
 
-    def _of(self, position: int) -> tuple[np.ndarray, np.ndarray]:
-        """(where its buckets begin, how many documents each holds)."""
-        buckets = self._places[position]
-        buckets = buckets[buckets > 0]
-        return buckets, self._kept[buckets]
+    def keep(self, positions: np.ndarray) -> None:
+        """Have later documents compared with these, [n] int64."""
+        buckets = self._places[positions]
+        shared = buckets > 0
+        documents, buckets = np.repeat(positions, shared.sum(axis=1)), buckets[shared]
+        order = np.argsort(buckets, kind="stable")
+        own, first, added = np.unique(buckets[order], return_index=True, return_counts=True)
+        rank = np.arange(len(order)) - np.repeat(first, added)  # among those that come into the same bucket
+        self._kept[np.repeat(own + 1 + self._kept[own], added) + rank] = documents[order]
+        self._kept[own] += added
+
+    def _alike(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Whether the sketches of two positions leave room for the threshold, [n] bool of positions [n] and [n]."""
+        alike, of = np.empty(len(a), bool), self._sketches.take
+        for first in range(0, len(a), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            alike[part] = unequal(of(a[part], axis=0), of(b[part], axis=0)) <= self._most
+        return alike
 
 
 def band_hashes(rows: np.ndarray, near: NearDuplicates) -> np.ndarray:
@@ -69,22 +97,6 @@ def band_hashes(rows: np.ndarray, near: NearDuplicates) -> np.ndarray:
     factors = np.frombuffer(hashlib.shake_128(b"bands").digest(8 * near.rows), "<u8")
     bands = rows[:, : near.bands * near.rows].reshape(len(rows), near.bands, near.rows)
     return ((bands * factors).sum(axis=2) >> np.uint64(32)).astype(np.uint32)
-
-
-def least_agreement(permutations: int, threshold: float) -> int:
-    """Fewer equal entries than this rule a pair out: one that reaches the threshold has them once in 3 million."""
-    chance = 0.0  # of at most this many, binomial
-    for count in range(permutations):
-        chance += math.comb(permutations, count) * threshold**count * (1 - threshold) ** (permutations - count)
-        if chance > 3e-7:  # as 5 standard deviations of a normal distribution
-            return count
-    return permutations
-
-
-def agreement(rows: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """In how many entries each of rows [n, permutations] equals the row, [n] uint16."""
-    # count_nonzero along an axis takes several times as long
-    return (rows == row).view(np.uint8).sum(axis=1, dtype=np.uint16)
 
 
 def _chunks(signatures: Sequence[np.ndarray], alive: np.ndarray) -> Iterator[np.ndarray]:

@@ -12,6 +12,7 @@ _SEED = 0
 _FILL = "\U0010ffff"  # Unicode promises that it is no character
 _BITS = np.uint64(21)  # of a code point; three of them fit one number
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: the upper bits of a product are a hash
+_SMALL_SET = 1 << 12  # n-grams that leave most of 16 bits free
 _BATCH_CHARS = 100_000  # what is made of them stays in the cache of a core
 _BATCH_TEXTS = 64  # fewer than rensa would start threads for; the pipeline has processes, and threads do not fork
 
@@ -32,15 +33,31 @@ def jaccard(a: np.ndarray, b: np.ndarray) -> float:
     return both / (len(a) + len(b) - both)
 
 
+def folded(grams: np.ndarray) -> np.ndarray:
+    """A hash of each n-gram of a set, for jaccard_bound, [m] uint16 of a small set, otherwise uint32."""
+    small = len(grams) <= _SMALL_SET
+    return (grams * _SPREAD >> np.uint64(48 if small else 32)).astype(np.uint16 if small else np.uint32)
+
+
 def jaccard_bound(a: np.ndarray) -> Callable[[np.ndarray], float]:
-    """What this set's similarity to another is at most, mostly a little over it; three times as fast as jaccard."""
-    bits = len(a).bit_length() + 6  # about a hundred hashes an n-gram: one that is not in the set seldom meets another
-    shift = np.uint64(64 - bits)
-    marked = np.zeros(1 << bits, bool)
-    marked[(a * _SPREAD >> shift).view(np.int64)] = True
+    """What the similarity to another set is at most, mostly a little over it, from both sets folded.
+
+    It takes a fifth of the time of jaccard, and a small set a quarter of the memory.
+    """
+
+    def marks(bits: int) -> np.ndarray:
+        marked = np.zeros(1 << bits, bool)
+        marked[a >> (8 * a.itemsize - bits)] = True
+        return marked
+
+    few = marks(16)
+    # of a large set about a hundred hashes an n-gram: one that is not in the set seldom meets another
+    bits = max(16, min(len(a).bit_length() + 6, 8 * a.itemsize))
+    many = marks(bits) if bits > 16 else few
 
     def bound(b: np.ndarray) -> float:
-        both = min(np.count_nonzero(marked[(b * _SPREAD >> shift).view(np.int64)]), len(a))
+        marked, places = (few, b) if b.itemsize == 2 else (many, b >> 32 - bits)
+        both = min(np.count_nonzero(marked.take(places.astype(np.int64))), len(a))
         return both / (len(a) + len(b) - both)
 
     return bound

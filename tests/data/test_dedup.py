@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from near_pairs import edited, grams, random_text, similarity
 
-from seedbed.data import dedup
+from seedbed.data import dedup, lsh
 from seedbed.data.dedup import Alarm, Removal, alarms, exact_duplicates, near_duplicates
-from seedbed.data.lsh import least_agreement
 from seedbed.data.minhash import signatures
 from seedbed.data.sections import NearDuplicates
+from seedbed.data.sketch import most_unequal
 
 NEAR = NearDuplicates()
 
@@ -65,9 +65,13 @@ def family(rng, count, chinese=False):
 
 
 @pytest.mark.parametrize("many", [1, 64])
+@pytest.mark.parametrize("look, meet", [(1, 1), (7, 10), (50, 1 << 16), (128, 1 << 16)])
 @pytest.mark.parametrize("seed", range(4))
-def test_same_as_all_pairs(seed, many, monkeypatch):
+def test_same_as_all_pairs(seed, look, meet, many, monkeypatch):
     monkeypatch.setattr(dedup, "_MANY", many)
+    monkeypatch.setattr(lsh, "_LOOK", look)
+    monkeypatch.setattr(lsh, "_MEET", meet)
+    monkeypatch.setattr(lsh, "_CHUNK", 100)
     texts = family(random.Random(seed), 120, chinese=seed % 2 == 1)
     expected = by_all_pairs(texts)
     assert len(expected) > 10
@@ -181,27 +185,31 @@ def test_empty_short_and_identical_texts():
 
 @pytest.mark.parametrize("permutations, threshold", [(16, 0.3), (128, 0.7), (128, 0.95), (1024, 0.7), (1024, 0.99)])
 def test_estimates_rule_out_no_pair_at_the_threshold(permutations, threshold):
-    least = least_agreement(permutations, threshold)
+    least = permutations - most_unequal(permutations, threshold)
+    likely = threshold + (1 - threshold) / 16  # entries of a sketch agree by accident, too
 
     def below(limit: int) -> float:
         logs = (
             math.lgamma(permutations + 1) - math.lgamma(k + 1) - math.lgamma(permutations - k + 1)
-            + k * math.log(threshold) + (permutations - k) * math.log1p(-threshold)
+            + k * math.log(likely) + (permutations - k) * math.log1p(-likely)
             for k in range(limit)
         )  # fmt: skip
         return sum(map(math.exp, logs))
 
     assert below(least) <= 3e-7 < below(least + 1)
-    assert least_agreement(permutations, 1.0) == permutations
+    assert most_unequal(permutations, 1.0) == 0
 
 
-def test_copies_of_one_text_cost_one_comparison_each(monkeypatch):
+def test_a_large_cluster_is_compared_with_the_one_that_stays(monkeypatch):
+    """5,000 copies of one text make 12 million pairs."""
     base = random_text(random.Random(1), 100)
-    texts = [f"{base[: i % 50]}{i:04d}{base[i % 50 :]}" for i in range(1000)]
-    compared = []
+    texts = [f"{base[: i % 50]}{i:04d}{base[i % 50 :]}" for i in range(5000)]
+    compared, sketched = [], []
     monkeypatch.setattr(dedup, "jaccard", lambda a, b, exact=dedup.jaccard: compared.append(0) or exact(a, b))
-    assert pairs(find(texts)) == [(i, 0) for i in range(1, 1000)]
-    assert len(compared) == 999
+    monkeypatch.setattr(lsh, "unequal", lambda a, b, by=lsh.unequal: sketched.append(len(a)) or by(a, b))
+    assert pairs(find(texts)) == [(i, 0) for i in range(1, 5000)]
+    assert len(compared) == 4999
+    assert sum(sketched) < 100 * 5000  # half of those of one look, and the one that stays in each of 25 bands
 
 
 def test_shared_boilerplate_is_ruled_out_by_estimates(monkeypatch):
@@ -234,13 +242,17 @@ def test_texts_of_pairs_just_under_the_threshold_are_read_once():
     assert len(read) <= 2 * 200  # for a sharper signature, for its n-grams
 
 
-def test_n_grams_are_held_up_to_so_many_bytes(monkeypatch):
-    monkeypatch.setattr(dedup, "_HELD_BYTES", 100)
+def test_n_grams_are_held_up_to_so_many_bytes():
     made = []
-    held = dedup._Held(lambda size: made.append(size) or np.zeros(size, np.uint8))
+    held = dedup._Held(lambda size: made.append(size) or np.zeros(size, np.uint8), 100)
     for size in [40, 50, 40, 30, 40, 50, 101, 40]:
         assert len(held(size)) == size
     assert made == [40, 50, 30, 50, 101, 40]  # 30 takes the place of 50, which was asked for before 40; 101 of all
+
+
+def test_nothing_held_makes_no_difference(monkeypatch):
+    monkeypatch.setattr(dedup, "_LEAST_HELD", 0)
+    monkeypatch.setattr(dedup, "_HELD_BYTES", 1)
     few = FAMILY[:40]
     assert pairs(find(few)) == by_all_pairs(few)
 
