@@ -85,7 +85,7 @@ class _Signatures:
     def __len__(self) -> int:
         return self._documents
 
-    def __getitem__(self, rows: int | slice) -> np.ndarray:
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         return np.load(self._file, mmap_mode="r")[rows]
 
 

@@ -15,8 +15,9 @@ from seedbed.data.sketch import most_unequal, sketches, unequal
 
 _FINE = 1024  # permutations of a second, sharper look
 _MANY = 64  # candidates for which it pays: to make such a signature takes as long as some thirty comparisons
-_HELD_BYTES = 64  # of folded n-grams in memory, for each document
-_LEAST_HELD = 1 << 24  # bytes of them that a small corpus may hold, 4,000 documents of 2,000 characters
+_HELD_BYTES = 32  # of folded n-grams in memory, for each document
+_LEAST_HELD = 1 << 23  # bytes of them that a small corpus may hold, 2,000 documents of 2,000 characters
+_CHUNK = 1024  # pairs whose signatures are read at once
 _EXACT_BYTES = 1 << 21  # of n-grams themselves, of those compared last
 
 
@@ -64,42 +65,50 @@ def near_duplicates(
     1 in 20,000. No pair is removed on an estimate: the sets of both are compared, exactly.
     """
     documents = np.flatnonzero(alive)
-    buckets = Buckets(signed, alive, near)
+    found, similarities = _search(Buckets(signed, alive, near), lambda i: text(int(documents[i])), near, show)
+    pairs = documents[found]
+    return list(map(Removal, *pairs.T.tolist(), _estimates(signed, pairs), similarities))
 
-    @lru_cache((1 << 13) + len(documents) // 16)  # of half a kilobyte each
+
+def _search(
+    buckets: Buckets, text: Callable[[int], str], near: NearDuplicates, show: Callable[[str], None]
+) -> tuple[np.ndarray, list[float]]:
+    """Positions [m, 2] int64 of a document that goes and the one that stays, and their similarities."""
+
+    @lru_cache((1 << 13) + len(buckets) // 16)  # of half a kilobyte each
     def fine(position: int) -> bytes:
-        return sketches(signatures([text(int(documents[position]))], near.ngram, _FINE)).tobytes()
+        return sketches(signatures([text(position)], near.ngram, _FINE)).tobytes()
 
-    grams = _Held(lambda position: shingles(text(int(documents[position])), near.ngram), _EXACT_BYTES)
-    hashes = _Held(lambda position: folded(grams(position)), max(_LEAST_HELD, _HELD_BYTES * len(documents)))
+    grams = _Held(lambda position: shingles(text(position), near.ngram), _EXACT_BYTES)
+    hashes = _Held(lambda position: folded(grams(position)), max(_LEAST_HELD, _HELD_BYTES * len(buckets)))
     most = most_unequal(_FINE, near.threshold)
-    ends = np.cumsum([len(piece) for piece in signed])
+
+    def first_near(position: int, candidates: list[int]) -> tuple[int, float] | None:
+        if len(candidates) >= _MANY:
+            rows = np.frombuffer(b"".join(map(fine, candidates)), np.uint64).reshape(len(candidates), -1)
+            close = unequal(rows, np.frombuffer(fine(position), np.uint64)) <= most
+            candidates = list(compress(candidates, close))
+        return _first_near(candidates, position, grams, hashes, near.threshold) if candidates else None
+
     shared = buckets.shared()
-    removals: list[Removal] = []
+    pairs: list[tuple[int, int]] = []
+    similarities: list[float] = []
     done = 0
     while done < len(shared):
-        show(f"{done:,} of {len(shared):,} similar documents compared, {len(removals):,} removed")
-        kept: list[int] = []
+        show(f"{done:,} of {len(shared):,} similar documents compared, {len(pairs):,} removed")
+        looked_up = buckets.near(shared[done:])
+        here = shared[done : done + len(looked_up)]
         gone: set[int] = set()
-        looks = buckets.near(shared[done:])
-        for position, candidates in zip(shared[done : done + len(looks)].tolist(), looks, strict=True):
-            candidates = [candidate for candidate in candidates if candidate not in gone]
-            if len(candidates) >= _MANY:
-                rows = np.frombuffer(b"".join(map(fine, candidates)), np.uint64).reshape(len(candidates), -1)
-                close = unequal(rows, np.frombuffer(fine(position), np.uint64)) <= most
-                candidates = list(compress(candidates, close))
-            found = _first_near(candidates, position, grams, hashes, near.threshold) if candidates else None
-            if found is None:
-                kept.append(position)
-            else:
+        for position, candidates in zip(here.tolist(), looked_up, strict=True):
+            found = first_near(position, [candidate for candidate in candidates if candidate not in gone])
+            if found is not None:
                 gone.add(position)
-                candidate, similarity = found
-                document, stays = int(documents[position]), int(documents[candidate])
-                removals.append(Removal(document, stays, _estimate(signed, ends, (document, stays)), similarity))
-        buckets.keep(np.array(kept, np.int64))
-        done += len(looks)
-    show(f"{len(shared):,} similar documents compared, {len(removals):,} removed")
-    return removals
+                pairs.append((position, found[0]))
+                similarities.append(found[1])
+        buckets.keep(here[[position not in gone for position in here.tolist()]])
+        done += len(here)
+    show(f"{len(shared):,} similar documents compared, {len(pairs):,} removed")
+    return np.array(pairs, np.int64).reshape(-1, 2), similarities
 
 
 def alarms(removed: np.ndarray, source: np.ndarray, share: float) -> list[Alarm]:
@@ -127,10 +136,19 @@ def _first_near(
     return None
 
 
-def _estimate(signatures: Sequence[np.ndarray], ends: np.ndarray, pair: tuple[int, int]) -> float:
-    pieces = np.searchsorted(ends, pair, side="right")
-    a, b = (signatures[piece][index - ends[piece]] for piece, index in zip(pieces, pair, strict=True))
-    return float(np.mean(a == b))
+def _estimates(signed: Sequence[np.ndarray], pairs: np.ndarray) -> list[float]:
+    """Share of equal entries in the signatures of each of the pairs [m, 2]."""
+    ends = np.cumsum([len(piece) for piece in signed])
+
+    def rows(documents: np.ndarray) -> np.ndarray:
+        pieces = np.searchsorted(ends, documents, side="right")
+        order = np.argsort(pieces, kind="stable")
+        used, first = np.unique(pieces[order], return_index=True)
+        parts = [signed[n][documents[at] - ends[n]] for n, at in zip(used, np.split(order, first[1:]), strict=True)]
+        return np.concatenate(parts)[np.argsort(order)]
+
+    chunks = (pairs[first : first + _CHUNK].T for first in range(0, len(pairs), _CHUNK))
+    return [share for a, b in chunks for share in (rows(a) == rows(b)).mean(axis=1).tolist()]
 
 
 class _Held:

@@ -9,7 +9,7 @@ import numpy as np
 from seedbed.data.sections import NearDuplicates
 from seedbed.data.sketch import most_unequal, sketches, unequal
 
-_CHUNK = 4096  # signatures read, or pairs compared, at once: what is made of them stays in the cache of a core
+_CHUNK = 2048  # signatures read, or pairs compared, at once: what is made of them stays in the cache of a core
 _LOOK = 128  # documents looked up at once: those of one look are compared with each other by their sketches
 _MEET = 1 << 16  # kept documents that those of one look meet, all together
 
@@ -35,6 +35,9 @@ class Buckets:
         self._places, room = _place(hashes)
         self._kept = np.zeros(room, self._places.dtype)
         self._most = most_unequal(near.permutations, near.threshold)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
     def shared(self) -> np.ndarray:
         """Positions that share a bucket with another, ascending."""
@@ -64,7 +67,7 @@ class Buckets:
         earlier = np.concatenate([earlier[alike], positions[first[meet]]])
         later = np.concatenate([later[alike], second[meet]])
         # in order, each once: many meet in several bands
-        later, earlier = np.divmod(np.unique(later * len(self._places) + earlier), len(self._places))
+        later, earlier = np.divmod(np.unique(later * len(self) + earlier), len(self))
         bounds, each = np.searchsorted(later, np.arange(number + 1)).tolist(), earlier.tolist()
         return [each[begin:end] for begin, end in pairwise(bounds)]
 
