@@ -64,13 +64,13 @@ def main() -> None:
         folder = Path(temporary)
         made = stores(folder)
         config, store = resolve(Config.load(str(RECIPE), [f"data.store={made['bin'].path}", "train.steps=1000"]))
-        job = start(config, folder / "run", store)[0]
+        job = start(config, folder / "run", store)
         batch = config.train.batch_size
-        train_step(job, job.model)
+        train_step(job)
         trained: list[float] = []
         fed: dict[str, list[float]] = {kind: [] for kind in made}
         for _ in range(rounds):
-            trained.append(rate(lambda: train_step(job, job.model), STEPS, batch * SEQ_LEN))
+            trained.append(rate(lambda: train_step(job), STEPS, batch * SEQ_LEN))
             for kind, opened in made.items():
                 # opened anew: nothing that an earlier round encoded is remembered
                 split = Store(opened.path).split("train")

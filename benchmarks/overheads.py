@@ -45,14 +45,14 @@ def step_seconds(job: Job) -> float:
     times = []
     for _ in range(STEPS):
         began = time.perf_counter()
-        train_step(job, job.model)
+        train_step(job)
         times.append(time.perf_counter() - began)
     return statistics.median(times)
 
 
 def begin(config: Config, run: Path, store: Store) -> Job:
     run.mkdir(exist_ok=True)
-    return start(config, run, store)[0]
+    return start(config, run, store)
 
 
 def main() -> None:
@@ -75,7 +75,7 @@ def main() -> None:
             times["resumed"].append(step_seconds(resumed))
             evaluate()
             times["after an evaluation"].append(step_seconds(evaluated))
-        row = train_step(plain, plain.model)
+        row = train_step(plain)
         began = time.perf_counter()
         for _ in range(1000):
             metrics.write(row)

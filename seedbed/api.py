@@ -21,11 +21,12 @@ from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
 from seedbed.measure.losses import perplexity
 from seedbed.model import Decoder
+from seedbed.parallel.world import World, open_world
 from seedbed.serve.generate import generate
 from seedbed.train.loop import Job, train
 from seedbed.train.metrics import read_metrics, tensorboard
 from seedbed.train.run import clear, folder_conflict, read_config, write_config
-from seedbed.train.setup import checkpoint_of, load_weights, resolve, start
+from seedbed.train.setup import checkpoint_of, initial_model, load_weights, resolve, start, where_it_stands
 
 
 @dataclass(frozen=True)
@@ -99,35 +100,54 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
     if config.run.dir is None:
         raise InputError("run.dir is not set; set run.dir=FOLDER, where the run will be kept")
     run_dir = Path(config.run.dir)
-    config, store = resolve(config)
-    folder_conflict(run_dir, config, fresh)  # before anything is written there
-    with folder_lock(run_dir), ExitStack() as stack:
-        folder_conflict(run_dir, config, fresh)
-        job, notes = start(config, run_dir, store, resume=not fresh)
-        if fresh:
-            clear(run_dir)
-        before = read_config(run_dir) if job.step else None
-        write_config(run_dir, config)
-        for line in notes:
-            tell(line)
-        if job.step == 0:
-            tell(str(job.optimizers))
-            if config.train.init_from is not None:
-                tell(f"weights from {job.receipt['init_from']}; the init section is not used")
-            write_atomic(run_dir / "receipt.json", json.dumps(job.receipt, indent=1))
-            write_snapshot(run_dir, snapshot(job.model, store))
-        elif job.step < config.train.steps:
-            if before and before.train.steps != config.train.steps:
-                steps = config.train.steps
-                tell(f"train.steps was {before.train.steps}: from here on the schedule is that of {steps} steps")
-            tell(f"resuming {run_dir} after step {job.step} of {config.train.steps}")
-        else:
-            tell(f"{run_dir} has made all its {job.step} steps")
-        trackers = [stack.enter_context(tensorboard(run_dir, job.step))] if config.train.tensorboard else []
-        train(job, heldout_evaluation(job, store), trackers)
-        tell(f"writing {run_dir / 'report.html'}")
-        write_page(run_dir, job, store, Trained.of(job, store).sample())
+    with open_world(config.train.device, config.parallel.timeout_s) as world:
+        config, store = world.together(lambda: resolve(config))
+        _train(config, run_dir, store, world, tell if world.leads else lambda _: None, fresh)
+        if world.leads:  # the others need not wait
+            tell(f"writing {run_dir / 'report.html'}")
+            trained = load(run_dir)
+            write_page(run_dir, trained.model, config, store, trained.sample())
     return Run(run_dir)
+
+
+def _train(config: Config, run_dir: Path, store: Store, world: World, tell: Callable[[str], None], fresh: bool) -> None:
+    """The run from where its folder stands to its last step."""
+    world.by_lead(lambda: folder_conflict(run_dir, config, fresh))  # before anything is written there
+    with ExitStack() as stack:
+        world.together(lambda: stack.enter_context(folder_lock(run_dir)) if world.leads else None)
+        world.by_lead(lambda: folder_conflict(run_dir, config, fresh))
+        newest, notes = (None, []) if fresh else world.by_lead(lambda: where_it_stands(run_dir))
+        job = world.together(lambda: start(config, run_dir, store, newest, world))
+        world.by_lead(lambda: _begin(job, store, notes, tell, fresh))
+        trackers = (
+            [stack.enter_context(tensorboard(run_dir, job.step))] if config.train.tensorboard and world.leads else []
+        )
+        train(job, heldout_evaluation(job, store), trackers)
+
+
+def _begin(job: Job, store: Store, notes: list[str], tell: Callable[[str], None], fresh: bool) -> None:
+    """Write what a run has from its start on, and say where it stands."""
+    config, run_dir = job.config, job.run_dir
+    if fresh:
+        clear(run_dir)
+    before = read_config(run_dir) if job.step else None
+    write_config(run_dir, config)
+    for line in notes:
+        tell(line)
+    if job.step == 0:
+        tell(str(job.optimizers))
+        if config.train.init_from is not None:
+            tell(f"weights from {job.receipt['init_from']}; the init section is not used")
+        write_atomic(run_dir / "receipt.json", json.dumps(job.receipt, indent=1))
+        model = job.model if job.world.size == 1 else initial_model(config)[0]  # what is sharded cannot be measured
+        write_snapshot(run_dir, snapshot(model, store))
+    elif job.step < config.train.steps:
+        if before and before.train.steps != config.train.steps:
+            steps = config.train.steps
+            tell(f"train.steps was {before.train.steps}: from here on the schedule is that of {steps} steps")
+        tell(f"resuming {run_dir} after step {job.step} of {config.train.steps}")
+    else:
+        tell(f"{run_dir} has made all its {job.step} steps")
 
 
 def heldout_evaluation(job: Job, store: Store) -> Callable[[], dict[str, Any]]:
@@ -137,7 +157,7 @@ def heldout_evaluation(job: Job, store: Store) -> Callable[[], dict[str, Any]]:
     assert config.micro_batch_size
     micro_batch = config.micro_batch_size
     return lambda: evaluate(
-        job.model, store.split("heldout"), token_bytes, config.eval_sequences, micro_batch, config.precision
+        job.model, store.split("heldout"), token_bytes, config.eval_sequences, micro_batch, config.precision, job.world
     )
 
 
@@ -148,10 +168,6 @@ class Trained:
     model: Decoder = field(repr=False)
     tokenizer: Tokenizer = field(repr=False)
     config: Config
-
-    @classmethod
-    def of(cls, job: Job, store: Store) -> "Trained":
-        return cls(job.model, store.tokenizer(), job.config)
 
     def sample(self) -> str:
         """The start of a document as the model imagines one; the same text each time."""

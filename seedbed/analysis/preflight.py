@@ -26,9 +26,9 @@ from seedbed.measure.residual import residual_report
 from seedbed.measure.sink import sink_report
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
+from seedbed.parallel.world import pick_device
 from seedbed.report.preflight_rows import Arm, FirstStep, LostRow
 from seedbed.train.objective import chunked_cross_entropy
-from seedbed.train.setup import pick_device
 
 PRECISION_TOKENS = 256  # of one sequence: the bf16 pass keeps the states of all layers, twice
 LOGIT_TOKENS = 256  # about so many show the scale of the logits; those of every token might not fit

@@ -12,9 +12,9 @@ from seedbed.facts.fact import EMBEDDING_ROLES, ROLES, ParameterFact
 from seedbed.facts.table import parameter_facts
 from seedbed.model import Decoder
 from seedbed.optim.groups import group_of
+from seedbed.parallel.world import pick_device
 from seedbed.report.preflight_rows import FirstStep, Resources
 from seedbed.train.objective import chunk_size
-from seedbed.train.setup import pick_device
 
 # Multiplications and additions of one forward pass that a preflight measures on: seconds on two cores, and on a GPU.
 FORWARD_FLOP = {"cpu": 2e11, "cuda": 2e13}

@@ -1,5 +1,6 @@
 """How did a run go? Gathers what its page shows: curves, weights and sinks before and after, a sample."""
 
+import json
 import platform
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 
 from seedbed.analysis.weights import weight_rows
+from seedbed.config import Config
 from seedbed.data.store import Store
 from seedbed.facts.table import parameter_facts
 from seedbed.files.atomic import write_atomic
@@ -16,7 +18,6 @@ from seedbed.measure.rows import WeightRow
 from seedbed.measure.sink import SinkReport, sink_report
 from seedbed.model import Decoder
 from seedbed.report.page import RunReport, run_page
-from seedbed.train.loop import Job
 from seedbed.train.metrics import read_metrics
 
 PAGE = "report.html"
@@ -47,14 +48,14 @@ def write_snapshot(run_dir: Path, before: Snapshot) -> None:
     write_atomic(run_dir / INITIAL, _SNAPSHOT.dump_json(before, indent=1))
 
 
-def write_page(run_dir: Path, job: Job, store: Store, sample: str) -> Path:
-    """Write ``report.html`` of a run whose trained model is ``job.model``; returns its path."""
-    before, after = _SNAPSHOT.validate_json((run_dir / INITIAL).read_bytes()), snapshot(job.model, store)
+def write_page(run_dir: Path, model: Decoder, config: Config, store: Store, sample: str) -> Path:
+    """Write ``report.html`` of a run that ended with ``model``; returns its path."""
+    before, after = _SNAPSHOT.validate_json((run_dir / INITIAL).read_bytes()), snapshot(model, store)
     report = RunReport(
         name=str(run_dir),
-        config=job.config.dump(),
+        config=config.dump(),
         metrics=read_metrics(run_dir),
-        receipt=job.receipt,
+        receipt=json.loads((run_dir / "receipt.json").read_text(encoding="utf-8")),
         versions=versions(),
         data=store_summary(store),
         weights_before=before.weights,

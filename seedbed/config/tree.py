@@ -220,11 +220,12 @@ class TrainConfig(Section):
     batch_size: Positive = 16
     """Sequences a step, over all ranks and accumulation steps."""
     micro_batch_size: Positive | None = None
-    """Sequences a forward pass; batch_size / micro_batch_size passes are accumulated. Default: batch_size."""
+    """Sequences of a forward pass on one rank, at most; the passes of a batch are accumulated. Default: batch_size."""
     clip_norm: Annotated[float, Field(gt=0, le=1e30)] | None = 1.0
     """Bound of the global gradient norm; null switches clipping off."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: forward and backward under autocast, weights and optimizer in fp32."""
+    precision: Literal["fp32", "bf16", "pure_bf16", "fp64"] = "fp32"
+    """bf16: forward and backward under autocast, weights and optimizer in fp32. pure_bf16: weights in bf16 too, where
+    small updates are lost. fp64: all in fp64, to tell rounding from error."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes CUDA where it is; cpu never asks."""
     compile: bool = False
@@ -253,6 +254,25 @@ class TrainConfig(Section):
         return self
 
 
+class ParallelConfig(Section):
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    """How several ranks hold the model. ddp: each all of it. fsdp: each its share of parameters, gradients and
+    optimizer state. One rank alone holds all."""
+    recompute: Literal["none", "block", "selective"] = "none"
+    """Activations made again in backward instead of kept. block: all but each block's input. selective: all but each
+    block's input and the results of its products."""
+    offload: bool = False
+    """fsdp: parameters and optimizer state stay in the memory of the CPU."""
+    timeout_s: Annotated[int, Field(gt=0, le=86400)] = 600
+    """Seconds that a rank waits for the others within a step before the run stops."""
+
+    @model_validator(mode="after")
+    def _unread(self) -> Self:
+        if self.offload and self.strategy != "fsdp":
+            raise ValueError(f"offload=true is not read with strategy={self.strategy}; set strategy=fsdp")
+        return self
+
+
 class Config(Section):
     """Everything a run depends on."""
 
@@ -270,6 +290,8 @@ class Config(Section):
     """Optimizer and schedule."""
     train: TrainConfig = TrainConfig()
     """Length, batches, evaluation, checkpoints."""
+    parallel: ParallelConfig = ParallelConfig()
+    """Many ranks, little memory."""
 
     @model_validator(mode="after")
     def _parametrize(self) -> Self:

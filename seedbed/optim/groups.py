@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from seedbed.config.tree import OptimConfig
 from seedbed.errors import InputError
 from seedbed.facts.fact import EMBEDDING_ROLES, ParameterFact
 from seedbed.facts.table import canonical
+from seedbed.init.sharding import write_whole
 from seedbed.optim.muon import Muon
 
 # Group -> whether it decays. Embeddings and head do; gains, shifts and biases do not.
@@ -101,7 +103,7 @@ class Optimizers:
                 "resume with the model and optimizer that wrote it, or start anew from its weights (train.init_from)"
             )
         for name, value in own.items():
-            value.copy_(tensors[name])
+            write_whole(value, tensors[name])
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a group: group, optimizer, tensors, parameters, lr (now), weight_decay."""
@@ -130,13 +132,15 @@ class Optimizers:
         return [(optimizer, group) for optimizer in self.optimizers for group in optimizer.param_groups]
 
 
-def build_optimizers(model: nn.Module, facts: list[ParameterFact], optim: OptimConfig) -> Optimizers:
+def build_optimizers(
+    model: nn.Module, facts: list[ParameterFact], optim: OptimConfig, process_group: dist.ProcessGroup | None = None
+) -> Optimizers:
     """Muon for the block matrices and AdamW for the rest, or AdamW for all (``optim.name``), at the peak rate.
 
     One group for each kind and :func:`rate_factor`. A step decays weights by rate times weight_decay; the latter is
     divided by the factor, so that the share is that of the base width at every width (choice; Yang et al. 2022).
     Raises InputError when the facts do not cover each parameter of ``model`` exactly once; warns when parameters are
-    kept in less than fp32.
+    kept in less than fp32. The ranks of ``process_group`` share Muon's work.
     """
     parameters = {canonical(name): p for name, p in model.named_parameters(remove_duplicate=False)}
     _check_cover(model, parameters, facts)
@@ -161,7 +165,7 @@ def build_optimizers(model: nn.Module, facts: list[ParameterFact], optim: OptimC
     muon, adamw = ([group for (name, *_), group in in_order if name == wanted] for wanted in ("muon", "adamw"))
     optimizers: list[torch.optim.Optimizer] = []
     if muon:
-        optimizers.append(Muon(muon, lr=optim.lr, **optim.muon.model_dump()))
+        optimizers.append(Muon(muon, lr=optim.lr, **optim.muon.model_dump(), process_group=process_group))
     if adamw:
         optimizers.append(_adamw(adamw, optim))
     return Optimizers(optimizers, optim.lr)

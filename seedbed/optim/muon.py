@@ -1,13 +1,20 @@
 """Muon: momentum whose matrix is replaced by the nearest semi-orthogonal one (Jordan et al. 2024; used in S1)."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from seedbed.errors import GuardStop
+from seedbed.init.sharding import read_whole
+from seedbed.optim.spread import work_on_whole
+
+Blocks = tuple[tuple[int, int], ...]
+"""Row ranges of a fused matrix's blocks."""
 
 # Singular values of at least this share of the Frobenius norm end in [0.87, 1.13] after five steps (the tests ask for
 # [0.7, 1.2] from 2e-3 on).
@@ -90,11 +97,14 @@ class Muon(torch.optim.Optimizer):
         nesterov: bool = True,
         ns_steps: int = 5,
         weight_decay: float = 0.0,
+        process_group: dist.ProcessGroup | None = None,
     ):
+        """``process_group``: ranks that hold the same matrices, or rows of them (DTensor), and share the work."""
         defaults = {
             "lr": lr, "momentum": momentum, "nesterov": nesterov, "ns_steps": ns_steps, "weight_decay": weight_decay,
         }  # fmt: skip
         super().__init__(params, defaults)
+        self._process_group = process_group
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.ndim != 2:
@@ -106,34 +116,59 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One update of every parameter that has a gradient.
 
-        Raises GuardStop before anything changes when a gradient is not finite, and after the update when a block of
-        it was not orthogonal (:func:`is_orthogonal`), which would mean that the iteration failed.
+        Raises GuardStop, on all ranks, before anything changes when a gradient is not finite, and after the update when
+        a block of it was not orthogonal (:func:`is_orthogonal`), which would mean that the iteration failed.
         """
         grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
-        if grads and not nn.utils.get_total_norm(grads, float("inf")).isfinite():
+        if not grads:
+            return
+        if not read_whole(nn.utils.get_total_norm(grads, float("inf"))).isfinite():
             raise GuardStop("Muon: a gradient is not finite; nothing was updated")
-        checks: list[Tensor] = []
-        for group in self.param_groups:
-            rows = group.get("rows") or [None] * len(group["params"])
-            for parameter, blocks in zip(group["params"], rows, strict=True):
-                if parameter.grad is not None:
-                    checks += self._update(parameter, blocks or ((0, len(parameter)),), group)
-        if checks and not torch.stack(checks).all():
+        todo = [
+            (parameter, blocks or ((0, len(parameter)),), group)
+            for group in self.param_groups
+            for parameter, blocks in zip(
+                group["params"], group.get("rows") or [None] * len(group["params"]), strict=True
+            )
+            if parameter.grad is not None
+        ]
+        todo.sort(key=lambda one: one[0].numel(), reverse=True)  # ranks of a round have about the same to do
+        size = 1 if self._process_group is None else dist.get_world_size(self._process_group)
+        checks = [torch.ones((), dtype=torch.bool, device=grads[0].device)]
+        for start in range(0, len(todo), size):
+            checks += self._update(todo[start : start + size])
+        sound = torch.stack(checks).all().int()
+        if self._process_group is not None:
+            dist.all_reduce(sound, dist.ReduceOp.MIN, self._process_group)
+        if not sound:
             raise GuardStop("Muon: an update is not orthogonal; the weights in memory are not to be used")
 
-    def _update(self, parameter: Tensor, blocks: tuple[tuple[int, int], ...], group: dict[str, Any]) -> list[Tensor]:
-        """Update one parameter; a boolean per block says whether its update can be an orthogonal one."""
+    def _update(self, todo: Sequence[tuple[Tensor, Blocks, dict[str, Any]]]) -> list[Tensor]:
+        """Update one round of parameters; a boolean for each block of this rank's says whether it can be orthogonal."""
+        checks: list[Tensor] = []
+
+        def orthogonal(number: int, direction: Tensor) -> Tensor:
+            _, blocks, group = todo[number]
+            update = torch.empty_like(direction)
+            for start, stop in blocks:
+                block = orthogonalize(direction[start:stop], group["ns_steps"])
+                checks.append(is_orthogonal(block, direction[start:stop], group["ns_steps"]))
+                update[start:stop] = block * (0.2 * max(block.shape) ** 0.5)
+            return update
+
+        directions = [self._direction(parameter, group) for parameter, _, group in todo]
+        updates = work_on_whole(directions, orthogonal, self._process_group)
+        for (parameter, _, group), update in zip(todo, updates, strict=True):
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            parameter.add_(update, alpha=-group["lr"])
+        return checks
+
+    def _direction(self, parameter: Tensor, group: dict[str, Any]) -> Tensor:
+        """The momentum to orthogonalize, after this step's gradient."""
         buffer, beta = self.state[parameter]["momentum"], group["momentum"]
         grad = parameter.grad.to(buffer.dtype)  # pyright: ignore[reportOptionalMemberAccess]
         buffer.lerp_(grad, 1 - beta)
-        direction = grad.lerp(buffer, beta) if group["nesterov"] else buffer
-        parameter.mul_(1 - group["lr"] * group["weight_decay"])
-        checks = []
-        for start, stop in blocks:
-            update = orthogonalize(direction[start:stop], group["ns_steps"])
-            checks.append(is_orthogonal(update, direction[start:stop], group["ns_steps"]))
-            parameter[start:stop].add_(update, alpha=-group["lr"] * 0.2 * max(update.shape) ** 0.5)
-        return checks
+        return grad.lerp(buffer, beta) if group["nesterov"] else buffer
 
 
 def is_orthogonal(update: Tensor, matrix: Tensor, steps: int) -> Tensor:

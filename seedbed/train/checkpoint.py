@@ -31,6 +31,7 @@ from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import canonical
 from seedbed.files.atomic import atomic_folder, clear_leftovers, folder_damage
 from seedbed.files.steps import step_folders
+from seedbed.init.sharding import read_whole
 from seedbed.train.run import CONFIG
 
 if TYPE_CHECKING:
@@ -62,7 +63,12 @@ def save_checkpoint(job: "Job") -> Path:
     from; and InputError, naming the need and the room, when the disk is too small. Nothing is then left behind.
     """
     path = job.run_dir / "checkpoints" / f"step_{job.step:08d}"
-    weights, optimizer = _weights(job.model), job.optimizers.state_dict()
+    weights = {name: read_whole(tensor) for name, tensor in _weights(job.model).items()}
+    optimizer = {name: read_whole(tensor) for name, tensor in job.optimizers.state_dict().items()}
+    return job.world.by_lead(lambda: _write(job, path, weights, optimizer))
+
+
+def _write(job: "Job", path: Path, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> Path:
     for name, tensor in (*weights.items(), *optimizer.items()):
         if not torch.isfinite(tensor).all():
             raise GuardStop(f"step {job.step}: {name} is not finite; nothing was saved, {standing(job.run_dir)}")
@@ -112,6 +118,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
         receipt=json.loads((path / "receipt.json").read_text(encoding="utf-8")),
         optimizer=load_file(path / "optimizer.safetensors"),
     )
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """All weights of a checkpoint's folder, found whole before, by canonical name."""
+    return load_file(path / "model.safetensors")
 
 
 def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:

@@ -44,15 +44,19 @@ def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
 class Metrics:
     """Appends rows ``{"kind": "train" | "eval", "step": completed steps, ...}`` to ``metrics.jsonl``."""
 
-    def __init__(self, run_dir: str | Path, step: int, trackers: list[Tracker]):
-        """Opens the file, cut back to the rows up to ``step`` completed steps."""
+    def __init__(self, run_dir: str | Path | None, step: int, trackers: list[Tracker]):
+        """Opens the file, cut back to the rows up to ``step`` completed steps; without a folder rows go nowhere."""
+        self._file, self._trackers = None, trackers
+        if run_dir is None:
+            return
         path = Path(run_dir) / METRICS
         kept = [row for row in read_metrics(run_dir) if row["step"] <= step]
         write_atomic(path, "".join(json.dumps(row) + "\n" for row in kept))
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
-        self._trackers = trackers
 
     def write(self, row: dict[str, Any]) -> None:
+        if self._file is None:
+            return
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
         for tracker in self._trackers:
@@ -60,10 +64,12 @@ class Metrics:
 
     def sync(self) -> None:
         """Put the rows on the disk, so that a checkpoint never outlives the rows before it."""
-        os.fsync(self._file.fileno())
+        if self._file is not None:
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 @contextmanager

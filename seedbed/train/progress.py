@@ -27,8 +27,12 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def training_progress(steps: int, start: int) -> Iterator[Report]:
-    """Yields the function that the loop calls after each step; ETA from the mean pace of this process."""
+def training_progress(steps: int, start: int, quiet: bool = False) -> Iterator[Report]:
+    """Yields the function that the loop calls after each step; ETA from the mean pace of this process. ``quiet``: it
+    shows nothing."""
+    if quiet:
+        yield lambda done, loss, rate: None
+        return
     began = time.perf_counter()
 
     def line(done: int, loss: float, rate: float) -> str:

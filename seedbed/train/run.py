@@ -20,6 +20,7 @@ RESUMABLE = {
     "data.prefetch",
     "train.device",
     "train.compile",
+    "train.micro_batch_size",
     "train.steps",
     "train.log_every",
     "train.eval_every",
@@ -27,6 +28,10 @@ RESUMABLE = {
     "train.checkpoint_every",
     "train.keep_checkpoints",
     "train.tensorboard",
+    "parallel.strategy",
+    "parallel.recompute",
+    "parallel.offload",
+    "parallel.timeout_s",
 }
 
 

@@ -6,24 +6,36 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from seedbed.config import Config, ModelConfig
 from seedbed.data.loader import Loader
 from seedbed.data.store import Store
 from seedbed.errors import InputError
-from seedbed.facts.table import parameter_facts
+from seedbed.facts.table import parameter_facts, parts_of
 from seedbed.files.atomic import sha256
 from seedbed.init import apply_plan, make_plan
-from seedbed.init.apply import drawn_parts
+from seedbed.init.materialize import materialize_
 from seedbed.init.report import FORMAT_VERSION, ReceiptRow
+from seedbed.init.sharding import write_whole
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
 from seedbed.optim.schedule import validate
-from seedbed.train.checkpoint import Checkpoint, check_whole, newest_checkpoint, read_checkpoint, restore_rng
+from seedbed.parallel.world import World, pick_device
+from seedbed.parallel.wrap import recompute, replicate, shard
+from seedbed.train.checkpoint import (
+    Checkpoint,
+    check_whole,
+    newest_checkpoint,
+    read_checkpoint,
+    read_weights,
+    restore_rng,
+)
 from seedbed.train.loop import Job
 from seedbed.train.run import read_config
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.float32, "pure_bf16": torch.bfloat16, "fp64": torch.float64}
+"""Of weights and optimizer state, for each train.precision."""
 
 
 def resolve(config: Config) -> tuple[Config, Store]:
@@ -68,27 +80,34 @@ def resolve(config: Config) -> tuple[Config, Store]:
     return config, store
 
 
-def pick_device(name: str) -> torch.device:
-    """``auto`` takes CUDA where it is; ``cpu`` never asks."""
-    if name == "cpu":
-        return torch.device("cpu")
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    if name == "cuda":
-        raise InputError("train.device=cuda: no CUDA device can be used here; set train.device=cpu")
-    return torch.device("cpu")
+def build_model(config: Config, world: World) -> Decoder:
+    """This rank's part of the model, in memory on its device: NaN until weights are drawn or loaded.
+
+    It is split before it has memory, so that none ever needs room for all of it.
+    """
+    with torch.device("meta"):
+        model = Decoder(config.model).to(DTYPES[config.train.precision])
+    recompute(model.layers, config.parallel.recompute)
+    shard(model, model.layers, config.parallel, config.train.precision, world)
+    materialize_(model, "cpu" if config.parallel.offload else world.device)
+    return model
 
 
-def initial_model(config: Config) -> tuple[Decoder, dict[str, Any]]:
-    """The model of ``config`` before its first step, on the CPU, and the receipt of how its weights came about."""
-    model = Decoder(config.model)
+def initialize(config: Config, model: Decoder) -> dict[str, Any]:
+    """Give ``model`` the weights it has before its first step; returns the receipt of how they came about."""
     if config.train.init_from is not None:
         path = checkpoint_of(config.train.init_from)
         load_weights(model, path)
         _check_multipliers(config.model, read_config(path).model, path)
-        return model, loaded_receipt(model, path)
+        return loaded_receipt(model, path)
     plan = make_plan(parameter_facts(model), config.init)
-    return model, apply_plan(model, plan, config.run.seed).dump()
+    return apply_plan(model, plan, config.run.seed).dump()
+
+
+def initial_model(config: Config) -> tuple[Decoder, dict[str, Any]]:
+    """The whole model of ``config`` before its first step, on the CPU, and the receipt."""
+    model = build_model(config, World(torch.device("cpu")))
+    return model, initialize(config, model)
 
 
 def _check_tokenizer(store: Store, config: Config, newest: Path | None) -> None:
@@ -111,18 +130,18 @@ def _check_multipliers(model: ModelConfig, trained: ModelConfig, path: Path) -> 
 def loaded_receipt(model: Decoder, path: Path) -> dict[str, Any]:
     """A receipt of weights that were loaded instead of drawn: where from, and what they measure."""
     rows = []
-    for part, values in drawn_parts(model):
+    for part, values in parts_of(parameter_facts(model), read_weights(path)):
         std, mean = values.std(correction=0).item(), values.mean().item()
         rows.append(ReceiptRow(part.name, part.role, part.shape, "loaded", 0.0, std, mean))
     return {"format_version": FORMAT_VERSION, "init_from": str(path), "rows": [asdict(row) for row in rows]}
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
-    """Load the weights of the checkpoint in ``folder``, found whole before.
+    """Load the weights of the checkpoint in ``folder``, found whole before; a sharded model takes its part.
 
     Raises InputError naming the tensors that are missing, unknown or of another shape; the model is then untouched.
     """
-    state, own = load_file(folder / "model.safetensors"), model.state_dict()
+    state, own = read_weights(folder), model.state_dict()
     problems = [f"{name} is missing" for name in own if name not in state]
     problems += [f"{name} has no place in the model" for name in state if name not in own]
     problems += [
@@ -133,7 +152,8 @@ def load_weights(model: nn.Module, folder: Path) -> None:
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise InputError(f"{folder}: {'; '.join(problems[:3])}{more}; the model section must be that of the checkpoint")
-    model.load_state_dict(state)
+    for name, tensor in own.items():
+        write_whole(tensor, state[name])
 
 
 def checkpoint_of(path: str | Path) -> Path:
@@ -154,37 +174,49 @@ def checkpoint_of(path: str | Path) -> Path:
     return newest
 
 
-def start(config: Config, run_dir: Path, store: Store, resume: bool = True) -> tuple[Job, list[str]]:
-    """The job of a run, resumed where ``run_dir`` has a checkpoint, and what a person should know about that.
+def where_it_stands(run_dir: Path) -> tuple[Path | None, list[str]]:
+    """The checkpoint that a run goes on from, None for one that has none yet, and what a person should know about that.
 
     Raises InputError where all its checkpoints are damaged: starting over is for the user to say.
     """
-    device = pick_device(config.train.device)
-    newest, notes = newest_checkpoint(run_dir) if resume else (None, [])
+    newest, notes = newest_checkpoint(run_dir)
     if newest is None and notes:
         raise InputError(f"{'; '.join(notes)}; put one back, or start over with --fresh")
+    return newest, notes
+
+
+def start(config: Config, run_dir: Path, store: Store, newest: Path | None = None, world: World | None = None) -> Job:
+    """The job of a run on this rank of ``world``, from its checkpoint ``newest`` on or from the beginning."""
+    world = World(pick_device(config.train.device)) if world is None else world
     checkpoint = read_checkpoint(newest) if newest is not None else None
     _check_tokenizer(store, config, newest)
+    model = build_model(config, world)
     if checkpoint is None:
-        model, receipt = initial_model(config)
+        receipt = initialize(config, model)
     else:
-        model, receipt = Decoder(config.model), checkpoint.receipt
+        receipt = checkpoint.receipt
         load_weights(model, checkpoint.path)
-    model.to(device)
-    assert config.train.micro_batch_size
     job = Job(
         config=config,
         run_dir=run_dir,
         model=model,
-        optimizers=build_optimizers(model, parameter_facts(model), config.optim),
-        loader=Loader(store.split("train"), config.train.batch_size, config.run.seed, prefetch=config.data.prefetch),
-        device=device,
+        forward=replicate(model, world, config.train.compile, model.layers),
+        optimizers=build_optimizers(model, parameter_facts(model), config.optim, world.group),
+        loader=Loader(
+            store.split("train"),
+            config.train.batch_size,
+            config.run.seed,
+            rank=world.rank,
+            world_size=world.size,
+            prefetch=config.data.prefetch,
+        ),
+        world=world,
         receipt=receipt,
         tokenizer_dir=store.path / "tokenizer",
     )
     if checkpoint is not None:
         _restore(job, checkpoint)
-    return job, notes
+    return job
 
 
 def _restore(job: Job, checkpoint: Checkpoint) -> None:

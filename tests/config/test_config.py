@@ -251,7 +251,7 @@ def test_a_law_of_ones_own_is_checked_like_ours(monkeypatch):
 
 def test_the_schema_accepts_what_the_loader_accepts_and_names_every_option():
     tree = schema()
-    assert tree["properties"].keys() == {"format_version", "run", "model", "init", "data", "optim", "train"}
+    assert tree["properties"].keys() == {"format_version", "run", "model", "init", "data", "optim", "train", "parallel"}
     laws = {branch["properties"]["law"]["const"]: branch for branch in tree["$defs"]["InitConfig"]["oneOf"]}
     assert set(laws) == set(LAWS)
     assert set(laws["xavier"]["properties"]) == {"law", "gain", "shape"}

@@ -251,7 +251,7 @@ def test_the_loss_is_the_mean_over_what_is_trained(chat_tok, tmp_path, monkeypat
     sizes = ["model.max_seq_len=200", f"train.batch_size={bins}", "train.micro_batch_size=1", "train.steps=2"]
     asked = config(tmp_path / "s", tmp_path / "r", *sizes, "train.eval_every=-1")
     row, _ = [row for row in fit(asked, quiet).metrics if row["kind"] == "train"]
-    job, _ = start(*_resolved(asked, tmp_path / "other"))
+    job = start(*_resolved(asked, tmp_path / "other"))
     losses = []
     for messages in raw:
         ids, trained = chatml(chat_tok, messages, answers(messages))
@@ -276,14 +276,14 @@ def test_answers_of_11_and_101_tokens_weigh_by_their_tokens(chat_tok, tmp_path, 
     for micro in (1, 2):
         sizes = ["model.max_seq_len=128", "train.batch_size=2", f"train.micro_batch_size={micro}"]
         asked = config(tmp_path / "s", tmp_path / "r", *sizes, "train.eval_every=-1", "train.clip_norm=null")
-        job, _ = start(*_resolved(asked, tmp_path / "r"))
+        job = start(*_resolved(asked, tmp_path / "r"))
         job.model.double()
         batch = job.loader.next_batch()
         assert sorted((batch.targets != IGNORED).sum(1).tolist()) == [11, 101]
         job.loader.position = 0
         monkeypatch.setattr(job.optimizers, "step", lambda: None)
         monkeypatch.setattr(job.optimizers, "zero_grad", lambda: None)
-        row = loop.train_step(job, job.model)
+        row = loop.train_step(job)
         gradients.append({name: p.grad.clone() for name, p in job.model.named_parameters()})
         assert row["tokens"] == 112
     for name, gradient in gradients[0].items():

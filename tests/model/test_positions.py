@@ -168,7 +168,7 @@ def of_balance(c, store, job):
 
 
 CONSUMERS = {
-    "training": lambda c, store, job: train_step(job, job.model),
+    "training": lambda c, store, job: train_step(job),
     "evaluation": lambda c, store, job: heldout_evaluation(job, store)(),
     "sinks of a run": lambda c, store, job: snapshot(job.model, store),
     "preflight": of_preflight,
@@ -194,7 +194,7 @@ def test_what_was_packed_is_what_the_model_is_given(tiny_store, tmp_path, monkey
     monkeypatch.setattr(Split, "windows", moved)
     monkeypatch.setattr(Decoder, "embedded", watched)
     c, store = resolve(config(tiny_store, tmp_path / "r"))
-    job, _ = start(c, tmp_path / "r", store)
+    job = start(c, tmp_path / "r", store)
     CONSUMERS[name](c, store, job)
     assert given
     assert all(positions is not None and positions.min() >= 5000 for positions in given)

@@ -18,6 +18,7 @@ from seedbed.facts.table import parameter_facts
 from seedbed.init import initialize_
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
+from seedbed.parallel.world import World
 from seedbed.train import checkpoint
 from seedbed.train.checkpoint import check_whole, newest_checkpoint, prune, read_checkpoint, save_checkpoint
 from seedbed.train.loop import Job
@@ -51,7 +52,8 @@ def make_job(folder, *overrides):
         parameter.grad = torch.ones_like(parameter)
     optimizers.step()
     receipt = {"format_version": 1, "law": "normal"}
-    return Job(config, folder / "run", model, optimizers, Position(), torch.device("cpu"), receipt, tokenizer)
+    world = World(torch.device("cpu"))
+    return Job(config, folder / "run", model, model, optimizers, Position(), world, receipt, tokenizer)
 
 
 @pytest.fixture()

@@ -47,10 +47,10 @@ def test_accumulation_changes_nothing(tiny_store, tmp_path, optimizer):  # cases
                 "train.steps=20",
             )
         )
-        job, _ = start(c, tmp_path / str(micro), store)
+        job = start(c, tmp_path / str(micro), store)
         job.model.double()
         job.optimizers = loop_optimizers(job)
-        losses.append([loop.train_step(job, job.model)["loss"] for _ in range(20)])
+        losses.append([loop.train_step(job)["loss"] for _ in range(20)])
     assert losses[0] == pytest.approx(losses[1], abs=1e-9)
     assert losses[0][-1] < losses[0][0] - 0.1
 
@@ -65,11 +65,11 @@ def loop_optimizers(job):
 def test_an_infinite_weight_stops_the_run_before_the_step(tiny_store, tmp_path, monkeypatch):  # case 25
     real = loop.train_step
 
-    def poisoned(job, forward):
+    def poisoned(job):
         if job.step == 4:
             with torch.no_grad():
                 job.model.layers[0].mlp.down.weight[0, 0] = torch.inf
-        return real(job, forward)
+        return real(job)
 
     monkeypatch.setattr(loop, "train_step", poisoned)
     with pytest.raises(GuardStop, match=r"step 5: loss nan.*stopped before the update"):
@@ -81,8 +81,8 @@ def test_an_infinite_weight_stops_the_run_before_the_step(tiny_store, tmp_path, 
 def test_weights_that_are_not_finite_are_never_saved(tiny_store, tmp_path, monkeypatch):
     real = loop.train_step
 
-    def poisoned(job, forward):
-        row = real(job, forward)
+    def poisoned(job):
+        row = real(job)
         if job.step == 4:
             with torch.no_grad():
                 job.model.embed.weight[0, 0] = torch.nan
@@ -96,12 +96,12 @@ def test_weights_that_are_not_finite_are_never_saved(tiny_store, tmp_path, monke
 
 def test_a_batch_without_a_supervised_token_stops_the_run(tiny_store, tmp_path):  # case 19's kind
     c, store = resolve(config(tiny_store, tmp_path / "r"))
-    job, _ = start(c, tmp_path / "r", store)
+    job = start(c, tmp_path / "r", store)
     batch = job.loader.next_batch()
     job.loader.next_batch = lambda: batch._replace(targets=torch.full_like(batch.targets, -100))
     before = job.model.embed.weight.clone()
     with pytest.raises(GuardStop, match="no token of the batch is supervised"):
-        loop.train_step(job, job.model)
+        loop.train_step(job)
     assert torch.equal(job.model.embed.weight, before)
 
 
@@ -126,7 +126,7 @@ def test_init_from_takes_weights_only(tiny_store, tmp_path, with_page):
     before = weights(tmp_path / "a", 6)
     c = config(tiny_store, tmp_path / "b", f"train.init_from={tmp_path / 'a'}", "optim.name=adamw", "run.seed=5")
     c, store = resolve(c)
-    job, _ = start(c, tmp_path / "b", store)
+    job = start(c, tmp_path / "b", store)
     assert (job.step, job.tokens) == (0, 0)
     assert same(dict(job.model.state_dict()), before)
     assert job.receipt["init_from"].endswith("step_00000006")
@@ -196,7 +196,7 @@ def test_batches_made_ahead_change_nothing_and_a_run_may_change_their_number(tin
     fit(config(tiny_store, tmp_path / "b", "optim.schedule.kind=constant"), quiet)
     assert same(weights(tmp_path / "b", 6), weights(whole.path, 6))
     c, store = resolve(config(tiny_store, tmp_path / "c", *few))
-    job, _ = start(c, tmp_path / "c", store)
+    job = start(c, tmp_path / "c", store)
     before = set(threading.enumerate())
     job.loader.next_batch()
     assert len(set(threading.enumerate()) - before) == (prefetch > 0)

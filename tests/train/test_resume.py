@@ -31,10 +31,10 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """From now on a training dies, without any clean-up of its own, once it has made so many steps."""
     real = loop.train_step
 
-    def dying(job, forward):
+    def dying(job):
         if job.step == step:
             raise Killed
-        return real(job, forward)
+        return real(job)
 
     monkeypatch.setattr(loop, "train_step", dying)
 
@@ -71,10 +71,10 @@ def test_an_extended_run_goes_on(tiny_store, tmp_path):
 def test_a_signal_saves_and_stops(tiny_store, tmp_path, monkeypatch, signum):  # case 40
     real = loop.train_step
 
-    def interrupted(job, forward):
+    def interrupted(job):
         if job.step == 3:
             os.kill(os.getpid(), signum)
-        return real(job, forward)
+        return real(job)
 
     fit(config(tiny_store, tmp_path / "a"), quiet)
     before = signal.getsignal(signum)

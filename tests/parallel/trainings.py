@@ -1,0 +1,58 @@
+"""A few steps of one tiny training, on as many ranks as there are."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tiny import config
+
+from seedbed.init.sharding import read_whole
+from seedbed.parallel.world import World, open_world
+from seedbed.train.loop import train_step
+from seedbed.train.setup import resolve, start
+
+STEPS = 20
+
+
+class Trained(NamedTuple):
+    losses: list[float]
+    norms: list[float]
+    drawn: str
+    """Hash of all weights before the first step."""
+    samples: list[list[list[int]]]
+    """Of each step this rank's sequences, by their hash."""
+
+
+def arm(strategy: str, *overrides: str) -> tuple[str, ...]:
+    """A configuration; the batch is large enough for four ranks and for four passes on each of two."""
+    return (f"parallel.strategy={strategy}", "train.batch_size=8", f"train.steps={STEPS}", *overrides)
+
+
+def digest(*tensors: torch.Tensor) -> str:
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.contiguous().cpu().numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def training(store: Path, overrides: tuple[str, ...], world: World, steps: int = STEPS) -> Trained:
+    chosen, opened = resolve(config(store, Path("unused"), *overrides))
+    job = start(chosen, Path("unused"), opened, world=world)
+    drawn = digest(*(read_whole(parameter) for parameter in job.model.parameters()))
+    samples, make = [], job.loader.next_batch
+
+    def watched() -> Any:
+        batch = make()
+        samples.append([digest(row, targets) for row, targets in zip(batch.ids, batch.targets, strict=True)])
+        return batch
+
+    job.loader.next_batch = watched
+    rows = [train_step(job) for _ in range(steps)]
+    return Trained([row["loss"] for row in rows], [row["grad_norm"] for row in rows], drawn, samples)
+
+
+def trainings(store: Path, arms: dict[str, tuple[str, ...]]) -> dict[str, Trained]:
+    """All arms, one after another, on this rank."""
+    with open_world("cpu", 60) as world:
+        return {name: training(store, overrides, world) for name, overrides in arms.items()}
