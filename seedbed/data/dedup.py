@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import compress
+from itertools import compress, starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -67,7 +67,8 @@ def near_duplicates(
     documents = np.flatnonzero(alive)
     found, similarities = _search(Buckets(signed, alive, near), lambda i: text(int(documents[i])), near, show)
     pairs = documents[found]
-    return list(map(Removal, *pairs.T.tolist(), _estimates(signed, pairs), similarities))
+    rows = zip(*pairs.T.tolist(), _estimates(signed, pairs), similarities, strict=True)
+    return list(starmap(Removal, rows))
 
 
 def _search(
