@@ -1,14 +1,15 @@
 """Deduplication against `datasketch` with the same parameters, its growth with the number of documents, its memory.
 
-    python benchmarks/dedup.py [--repeats 3] [FILE...]
+    python benchmarks/dedup.py [--repeats 3] [--million] [FILE...]
 
 Without files: documents of random words. Both sides take texts in memory to the list of near copies, in one thread, and
 are timed by the CPU time of the process: 128 permutations on character 3-grams, threshold 0.7, 25 bands of 5 rows.
 `datasketch` (update_batch on the set of 3-grams, then query and insert) sees every 20th document and is scaled by
 characters, which favours it: its queries grow with the index; it does not verify its candidates either. Targets: 10
 times as fast or better; 100,000 documents, of which a tenth are near copies, in little more than 10 times what 10,000
-take; a few hundred bytes a document, and 200 MB at most of n-grams and signatures of those that resemble others.
-Documents of 2,000 characters that share a part, just under the threshold, are compared all with all: the time is shown.
+take; a few hundred bytes a document. ``--million`` goes on to a million documents of random words (10 GB of memory).
+5,000 copies of one text, and documents of 2,000 characters that share a part, just under the threshold, so that all are
+compared with all: the time is shown.
 """
 
 import argparse
@@ -77,6 +78,12 @@ def forms(rng: random.Random, documents: int, share: float) -> list[str]:
     return [same + text[len(same) : 2000] for text in own]
 
 
+def copies(rng: random.Random, documents: int) -> list[str]:
+    """Near copies of one text, each with a number of its own in it."""
+    (text,) = random_words(rng, 1)
+    return [f"{text[: i % CHARS]} {i} {text[i % CHARS :]}" for i in range(documents)]
+
+
 def bytes_a_document(texts: list[str]) -> float:
     """Peak of what the search allocates; signatures lie in a file, as in the pipeline."""
     with tempfile.TemporaryDirectory() as folder:
@@ -90,10 +97,20 @@ def bytes_a_document(texts: list[str]) -> float:
     return peak / len(texts)
 
 
+def show_growth(sizes: list[list[str]], repeats: int) -> None:
+    few, many = sizes
+    growth = [seconds(ours, many) / seconds(ours, few) for _ in range(repeats)]
+    ratio = f"{statistics.median(growth):.1f} ({min(growth):.1f} to {max(growth):.1f})"
+    print(f"{len(many):,} documents take {ratio} times as long as {len(few):,}")
+    for texts in sizes:
+        print(f"peak memory of {len(texts):,} documents: {bytes_a_document(texts):.0f} bytes each")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--million", action="store_true")
     arguments = parser.parse_args()
     rng = random.Random(0)
     texts = [value["text"] for path in arguments.files for _, value in read_jsonl(path)] or random_words(rng, 110_000)
@@ -108,12 +125,13 @@ def main() -> None:
     print(f"ours        {statistics.median(our for _, our in pairs):7.1f} s, {len(ours(texts)):,} documents removed")
     print(f"ratio       {statistics.median(ratios):7.1f} (from {min(ratios):.1f} to {max(ratios):.1f})")
 
-    few, many = (pieces(texts, documents, rng) for documents in (10_000, 100_000))
-    growth = [seconds(ours, many) / seconds(ours, few) for _ in range(arguments.repeats)]
-    print(f"100,000 documents take {statistics.median(growth):.1f} times as long as 10,000")
-    print(
-        f"peak memory a document: {bytes_a_document(few):.0f} bytes of 10,000, {bytes_a_document(many):.0f} of 100,000"
-    )
+    show_growth([pieces(texts, documents, rng) for documents in (10_000, 100_000)], arguments.repeats)
+    if arguments.million:
+        texts = random_words(rng, 1_100_000)
+        show_growth([pieces(texts, documents, rng) for documents in (100_000, 1_000_000)], 1)
+
+    texts = copies(rng, 5000)
+    print(f"{len(texts):,} copies of one text: {seconds(ours, texts):.1f} s")
     for share in (0.73, 0.7, 0.6):  # similarity 0.68, 0.66 and 0.57 on average
         for documents in (500, 1000, 2000):
             texts = forms(rng, documents, share)

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import compress
+from itertools import compress, starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ _FINE = 1024  # permutations of a second, sharper look
 _MANY = 64  # candidates for which it pays: to make such a signature takes as long as some thirty comparisons
 _HELD_BYTES = 32  # of folded n-grams in memory, for each document
 _LEAST_HELD = 1 << 23  # bytes of them that a small corpus may hold, 2,000 documents of 2,000 characters
+_OF_AN_ARRAY = 300  # bytes that one which is held takes beside its content
 _CHUNK = 1024  # pairs whose signatures are read at once
 _EXACT_BYTES = 1 << 21  # of n-grams themselves, of those compared last
 
@@ -67,7 +68,8 @@ def near_duplicates(
     documents = np.flatnonzero(alive)
     found, similarities = _search(Buckets(signed, alive, near), lambda i: text(int(documents[i])), near, show)
     pairs = documents[found]
-    return list(map(Removal, *pairs.T.tolist(), _estimates(signed, pairs), similarities))
+    rows = zip(*pairs.T.tolist(), _estimates(signed, pairs), similarities, strict=True)
+    return list(starmap(Removal, rows))
 
 
 def _search(
@@ -163,8 +165,8 @@ class _Held:
         array = self._held.pop(key, None)
         if array is None:
             array = self._make(key)
-            self._bytes += array.nbytes
+            self._bytes += array.nbytes + _OF_AN_ARRAY
         self._held[key] = array
         while self._bytes > self._most:
-            self._bytes -= self._held.popitem(last=False)[1].nbytes
+            self._bytes -= self._held.popitem(last=False)[1].nbytes + _OF_AN_ARRAY
         return array

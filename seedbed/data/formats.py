@@ -69,9 +69,8 @@ def is_divisible(file: InputFile) -> bool:
     fs = file_system(file.source)[0]
     if isinstance(fs, LocalFileSystem):
         return True
-    if file.format == "dataset" or isinstance(
-        fs, AbstractArchiveFileSystem
-    ):  # fetched, or unpacked, from its beginning
+    # a dataset is fetched whole, and what lies in an archive unpacked from its beginning
+    if file.format == "dataset" or isinstance(fs, AbstractArchiveFileSystem):
         return False
     with _opened(file) as stream:
         return stream.seekable()

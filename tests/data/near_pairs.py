@@ -1,6 +1,15 @@
-"""Pairs of texts whose Jaccard similarity is known, by edits that are measured until it lies where it is wanted."""
+"""Texts whose Jaccard similarity is known, by edits that are measured until it lies where it is wanted; near copies
+among them, as the code under test finds them and by comparing all pairs."""
 
 import random
+
+import numpy as np
+
+from seedbed.data.dedup import Removal, near_duplicates
+from seedbed.data.minhash import signatures
+from seedbed.data.sections import NearDuplicates
+
+NEAR = NearDuplicates()
 
 
 def grams(text: str) -> set[str]:
@@ -29,3 +38,43 @@ def random_text(rng: random.Random, words: int = 150, chinese: bool = False) -> 
     if chinese:
         return "".join(chr(0x4E00 + int(rng.paretovariate(0.5)) % 3000) for _ in range(3 * words))
     return " ".join("".join(rng.choices("etaoinshrdlu", k=rng.randint(2, 8))) for _ in range(words))
+
+
+def family(rng, count, chinese=False):
+    """Documents of which many are edited copies of earlier ones, in chains, at all similarities."""
+    texts = [random_text(rng, 60, chinese)]
+    while len(texts) < count:
+        low = rng.choice([0.3, 0.55, 0.65, 0.7, 0.75, 0.9])
+        copy = edited(rng.choice(texts), low, low + 0.1, rng) if rng.random() < 0.6 else random_text(rng, 60, chinese)
+        texts += [copy] if copy else []
+    return texts
+
+
+def find(texts, near=NEAR, alive=None, ends=()) -> list[Removal]:
+    """Near copies among texts, signed in pieces that end at ``ends``."""
+    rows = signatures(texts, near.ngram, near.permutations)
+    alive = np.ones(len(texts), bool) if alive is None else np.array(alive, bool)
+    return near_duplicates(np.split(rows, sorted(ends)), alive, texts.__getitem__, near, lambda _: None)
+
+
+def pairs(removals) -> list[tuple[int, int]]:
+    return [(removal.document, removal.kept) for removal in removals]
+
+
+def by_all_pairs(texts, near=NEAR) -> list[tuple[int, int]]:
+    """Keep first, by comparing each document with all kept ones that it shares a band with."""
+    sets = [grams(text) for text in texts]
+    rows = signatures(texts, near.ngram, near.permutations)
+    bands = rows[:, : near.bands * near.rows].reshape(-1, near.bands, near.rows)
+    kept: list[int] = []
+    removed = []
+    for i in range(len(texts)):
+        for j in kept:
+            both = len(sets[i] & sets[j])
+            similar = both / (len(sets[i]) + len(sets[j]) - both) >= near.threshold
+            if similar and (bands[i] == bands[j]).all(axis=1).any():
+                removed.append((i, j))
+                break
+        else:
+            kept.append(i)
+    return removed

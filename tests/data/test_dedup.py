@@ -1,50 +1,16 @@
 import json
-import math
 import random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from near_pairs import edited, grams, random_text, similarity
+from near_pairs import NEAR, by_all_pairs, edited, family, find, pairs, random_text, similarity
 
 from seedbed.data import dedup, lsh
-from seedbed.data.dedup import Alarm, Removal, alarms, exact_duplicates, near_duplicates
+from seedbed.data.dedup import Alarm, alarms, exact_duplicates
 from seedbed.data.minhash import signatures
 from seedbed.data.sections import NearDuplicates
-from seedbed.data.sketch import most_unequal
-
-NEAR = NearDuplicates()
-
-
-def find(texts, near=NEAR, alive=None, ends=()) -> list[Removal]:
-    """Near copies among texts, signed in pieces that end at ``ends``."""
-    rows = signatures(texts, near.ngram, near.permutations)
-    alive = np.ones(len(texts), bool) if alive is None else np.array(alive, bool)
-    return near_duplicates(np.split(rows, sorted(ends)), alive, texts.__getitem__, near, lambda _: None)
-
-
-def pairs(removals) -> list[tuple[int, int]]:
-    return [(removal.document, removal.kept) for removal in removals]
-
-
-def by_all_pairs(texts, near=NEAR) -> list[tuple[int, int]]:
-    """Keep first, by comparing each document with all kept ones that it shares a band with."""
-    sets = [grams(text) for text in texts]
-    rows = signatures(texts, near.ngram, near.permutations)
-    bands = rows[:, : near.bands * near.rows].reshape(-1, near.bands, near.rows)
-    kept: list[int] = []
-    removed = []
-    for i in range(len(texts)):
-        for j in kept:
-            both = len(sets[i] & sets[j])
-            similar = both / (len(sets[i]) + len(sets[j]) - both) >= near.threshold
-            if similar and (bands[i] == bands[j]).all(axis=1).any():
-                removed.append((i, j))
-                break
-        else:
-            kept.append(i)
-    return removed
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=20))
@@ -52,16 +18,6 @@ def test_exact_copies_point_to_the_first(hashes):
     first = exact_duplicates(np.array(hashes, np.uint64).reshape(-1, 2))
     assert first.dtype == np.int64
     assert first.tolist() == [hashes.index(item) for item in hashes]
-
-
-def family(rng, count, chinese=False):
-    """Documents of which many are edited copies of earlier ones, in chains, at all similarities."""
-    texts = [random_text(rng, 60, chinese)]
-    while len(texts) < count:
-        low = rng.choice([0.3, 0.55, 0.65, 0.7, 0.75, 0.9])
-        copy = edited(rng.choice(texts), low, low + 0.1, rng) if rng.random() < 0.6 else random_text(rng, 60, chinese)
-        texts += [copy] if copy else []
-    return texts
 
 
 @pytest.mark.parametrize("many", [1, 64])
@@ -181,80 +137,6 @@ def test_empty_short_and_identical_texts():
     assert find(["one"]) == []
     assert find(["one", "one"], alive=[False, True]) == []
     assert find(["one", "one"], alive=[False, False]) == []
-
-
-@pytest.mark.parametrize("permutations, threshold", [(16, 0.3), (128, 0.7), (128, 0.95), (1024, 0.7), (1024, 0.99)])
-def test_estimates_rule_out_no_pair_at_the_threshold(permutations, threshold):
-    least = permutations - most_unequal(permutations, threshold)
-    likely = threshold + (1 - threshold) / 16  # entries of a sketch agree by accident, too
-
-    def below(limit: int) -> float:
-        logs = (
-            math.lgamma(permutations + 1) - math.lgamma(k + 1) - math.lgamma(permutations - k + 1)
-            + k * math.log(likely) + (permutations - k) * math.log1p(-likely)
-            for k in range(limit)
-        )  # fmt: skip
-        return sum(map(math.exp, logs))
-
-    assert below(least) <= 3e-7 < below(least + 1)
-    assert most_unequal(permutations, 1.0) == 0
-
-
-def test_a_large_cluster_is_compared_with_the_one_that_stays(monkeypatch):
-    """5,000 copies of one text make 12 million pairs."""
-    base = random_text(random.Random(1), 100)
-    texts = [f"{base[: i % 50]}{i:04d}{base[i % 50 :]}" for i in range(5000)]
-    compared, sketched = [], []
-    monkeypatch.setattr(dedup, "jaccard", lambda a, b, exact=dedup.jaccard: compared.append(0) or exact(a, b))
-    monkeypatch.setattr(lsh, "unequal", lambda a, b, by=lsh.unequal: sketched.append(len(a)) or by(a, b))
-    assert pairs(find(texts)) == [(i, 0) for i in range(1, 5000)]
-    assert len(compared) == 4999
-    assert sum(sketched) < 100 * 5000  # half of those of one look, and the one that stays in each of 25 bands
-
-
-def test_shared_boilerplate_is_ruled_out_by_estimates(monkeypatch):
-    """Half of each document is the same, so that most pairs meet in a bucket."""
-    rng = random.Random(1)
-    base = random_text(rng, 100)
-    texts = [base + random_text(rng, 100) for _ in range(200)]
-    compared = []
-    monkeypatch.setattr(dedup, "_MANY", 1)
-    monkeypatch.setattr(dedup, "jaccard", lambda a, b, exact=dedup.jaccard: compared.append(0) or exact(a, b))
-    assert 0.4 < similarity(*texts[:2]) < 0.6
-    assert find(texts) == []
-    assert len(compared) < 20  # of 19,900 pairs
-    crowded = NearDuplicates(bands=1, rows=1)
-    assert pairs(find(texts * 2, crowded)) == [(200 + i, i) for i in range(200)]
-
-
-def test_texts_of_pairs_just_under_the_threshold_are_read_once():
-    """Much of each document is the same: estimates rule few pairs out."""
-    rng = random.Random(1)
-    base = random_text(rng, 150)
-    texts = [base + random_text(rng, 75) for _ in range(200)]
-    read = []
-    rows = signatures(texts, 3, 128)
-    found = near_duplicates(
-        [rows], np.ones(200, bool), lambda i: read.append(i) or texts[i], NearDuplicates(), lambda _: None
-    )
-    assert pairs(found) == by_all_pairs(texts)
-    assert len(found) < 100
-    assert len(read) <= 2 * 200  # for a sharper signature, for its n-grams
-
-
-def test_n_grams_are_held_up_to_so_many_bytes():
-    made = []
-    held = dedup._Held(lambda size: made.append(size) or np.zeros(size, np.uint8), 100)
-    for size in [40, 50, 40, 30, 40, 50, 101, 40]:
-        assert len(held(size)) == size
-    assert made == [40, 50, 30, 50, 101, 40]  # 30 takes the place of 50, which was asked for before 40; 101 of all
-
-
-def test_nothing_held_makes_no_difference(monkeypatch):
-    monkeypatch.setattr(dedup, "_LEAST_HELD", 0)
-    monkeypatch.setattr(dedup, "_HELD_BYTES", 1)
-    few = FAMILY[:40]
-    assert pairs(find(few)) == by_all_pairs(few)
 
 
 def test_sources_that_lose_too_much():

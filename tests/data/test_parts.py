@@ -65,7 +65,7 @@ def outcome(files: list[InputFile], on_bad: OnBad) -> list[Any]:
     return [found, kept, list(counts.skipped.items()), list(counts.repaired.items())]
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @example(b"", 1, "strict")
 @example(b"1", 1, "strict")
 @example(b"1\n2\n", 2, "strict")  # edges between lines
@@ -83,7 +83,7 @@ def test_lines(tmp_path_factory, content, most, on_bad):
     assert all(stop - start <= most for start, stop in edges)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(CONTENTS, CONTENTS, st.integers(1, 6))
 def test_numbers_of_lines_are_found_and_parts_without_lines_left_out(tmp_path_factory, no_flush, one, two, count):
     folders = [tmp_path_factory.mktemp("numbers") for _ in range(3)]
@@ -105,7 +105,12 @@ def test_a_line_of_many_parts_is_read_by_one_of_them(tmp_path):
     assert [len(outcome([part], "strict")[0]) for part in parts] == [2, 0, 0, 0, 1]
 
 
-@settings(max_examples=60)
+def test_lines_are_counted_up_to_the_end_of_a_part(tmp_path):
+    parts = parts_of(jsonl(tmp_path, b"1\n" * 2_000_000), 500_000)
+    assert [lines_of(part) for part in parts] == [250_000] * 8
+
+
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 40), st.integers(1, 9), st.integers(1, 12))
 def test_row_groups(tmp_path_factory, rows, group, count):
     path = tmp_path_factory.mktemp("groups") / "a.parquet"
@@ -144,10 +149,14 @@ def test_rows_of_a_dataset(tmp_path):
 
 
 def test_what_cannot_be_entered_in_the_middle_stays_whole(tmp_path, monkeypatch):
+    from datasets import Dataset
+
     content = b"1\n2\n3\n4\n"
     fs = fsspec.filesystem("memory")
     fs.store.clear()
     fs.pipe("/a.jsonl", content)
+    Dataset.from_list([{"text": "a"}, {"text": "b"}]).save_to_disk(str(tmp_path / "d"))
+    fs.put(f"{tmp_path}/d", "/held", recursive=True)
     for name, raw in {
         "b.jsonl": content,
         "c.jsonl.gz": gzip.compress(content),
@@ -170,7 +179,7 @@ def test_what_cannot_be_entered_in_the_middle_stays_whole(tmp_path, monkeypatch)
 
     assert parts("memory://a.jsonl") == parts(f"{tmp_path}/b.jsonl") == 3
     whole = [f"{tmp_path}/{name}" for name in ("c.jsonl.gz", "d.JSONL.ZST", "e.txt")]
-    assert [parts(path) for path in [*whole, f"zip://a.jsonl::{tmp_path}/f.zip"]] == [1, 1, 1, 1]
+    assert [parts(path) for path in [*whole, f"zip://a.jsonl::{tmp_path}/f.zip", "memory://held"]] == [1] * 5
     monkeypatch.setattr(MemoryFile, "seekable", lambda _: False)
     assert parts("memory://a.jsonl") == 1
 

@@ -89,6 +89,15 @@ def test_only_the_parts_of_a_large_file_that_are_not_finished_are_done(one_file,
     assert content(store) == content(whole)
 
 
+def test_other_parts_than_those_that_are_finished_are_read_anew(one_file, tmp_path, monkeypatch):
+    for store, sizes in (("again", [3000, 2000]), ("once", [2000])):
+        for most in sizes:
+            monkeypatch.setattr("seedbed.data.reading.PART_BYTES", most)
+            make(one_file, tmp_path / store, keep_work=True)
+            (tmp_path / store / "header.json").unlink()
+    assert content(tmp_path / "again") == content(tmp_path / "once")
+
+
 def stops_at_the_third(folder: Path, files: list[InputFile], spec: Spec) -> dict[str, Any]:
     if files[0].part.number == 2:
         raise KeyboardInterrupt
