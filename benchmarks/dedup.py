@@ -7,7 +7,7 @@ are timed by the CPU time of the process: 128 permutations on character 3-grams,
 `datasketch` (update_batch on the set of 3-grams, then query and insert) sees every 20th document and is scaled by
 characters, which favours it: its queries grow with the index; it does not verify its candidates either. Targets: 10
 times as fast or better; 100,000 documents, of which a tenth are near copies, in little more than 10 times what 10,000
-take; a few hundred bytes a document. ``--million`` goes on to a million documents of random words (10 GB of memory).
+take; a few hundred bytes a document. ``--million`` goes on to a million documents of random words (4 GB of memory).
 5,000 copies of one text, and documents of 2,000 characters that share a part, just under the threshold, so that all are
 compared with all: the time is shown.
 """

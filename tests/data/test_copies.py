@@ -96,6 +96,16 @@ def test_near_copies_are_by_text_alone(case, chat_tok, tmp_path):
     assert store.header["duplicates"] == {"exact": 0, "near": 1}
 
 
+def test_removals_of_both_kinds_are_listed_in_order(chat_tok, tmp_path):
+    text = "The ferry leaves at seven, and whoever comes late waits for the next one until noon."
+    texts = [text, text + "!", "another", text, text + "?", "another"]
+    prepared(tmp_path / "s", chat_tok, [{"text": one} for one in texts], dedup={"exact": True, "near": {}})
+    rows = [json.loads(line) for line in (tmp_path / "s" / "duplicates.jsonl").read_text().splitlines()]
+    places = [(row["removed"].rpartition(":")[2], row["kept"].rpartition(":")[2]) for row in rows]
+    assert places == [("2", "1"), ("4", "1"), ("5", "1"), ("6", "3")]
+    assert [row["jaccard"] == row["estimate"] == 1 for row in rows] == [False, True, False, True]
+
+
 def test_what_has_one_text_is_on_one_side_whatever_it_trains(chat_tok, tmp_path):
     records = [{"text": f"text {i // 2}", "w": i % 2} for i in range(40)]
     store = prepared(tmp_path / "s", chat_tok, records, dedup={"exact": True}, heldout=0.3, **REWARDED)
