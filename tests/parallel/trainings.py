@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from tiny import config
 
+from seedbed.data.split import IGNORED, Batch
 from seedbed.init.sharding import read_whole
 from seedbed.parallel.world import World, open_world
 from seedbed.train.loop import train_step
@@ -52,7 +53,38 @@ def training(store: Path, overrides: tuple[str, ...], world: World, steps: int =
     return Trained([row["loss"] for row in rows], [row["grad_norm"] for row in rows], drawn, samples)
 
 
-def trainings(store: Path, arms: dict[str, tuple[str, ...]]) -> dict[str, Trained]:
+def uneven(store: Path, overrides: tuple[str, ...], world: World) -> dict[str, torch.Tensor]:
+    """Weights after one step of a batch of four rows: 11 and 101 supervised tokens, none, and one."""
+    chosen, opened = resolve(config(store, Path("unused"), "train.batch_size=4", "train.precision=fp64", *overrides))
+    length = 128
+    job = start(
+        chosen.model_copy(update={"model": chosen.model.model_copy(update={"max_seq_len": length})}),
+        Path("unused"),
+        opened,
+        world=world,
+    )
+    ids = torch.arange(4 * length).view(4, length) % opened.header["vocab_size"]
+    targets = ids.roll(-1, 1)
+    for row, supervised in enumerate((11, 101, 0, 1)):
+        targets[row, supervised:] = IGNORED
+    places = torch.arange(length).expand(4, length)
+    share = slice(world.rank * 4 // world.size, (world.rank + 1) * 4 // world.size)
+    job.loader.next_batch = lambda: Batch(*(x[share] for x in (ids, targets, torch.zeros_like(ids), places)))
+    train_step(job)
+    return {name: read_whole(parameter) for name, parameter in job.model.named_parameters()}
+
+
+class Results(NamedTuple):
+    """Of one rank."""
+
+    trained: dict[str, Trained]
+    uneven: dict[str, dict[str, torch.Tensor]]
+
+
+def results(store: Path, arms: dict[str, tuple[str, ...]], uneven_arms: dict[str, tuple[str, ...]]) -> Results:
     """All arms, one after another, on this rank."""
     with open_world("cpu", 60) as world:
-        return {name: training(store, overrides, world) for name, overrides in arms.items()}
+        return Results(
+            {name: training(store, overrides, world) for name, overrides in arms.items()},
+            {name: uneven(store, overrides, world) for name, overrides in uneven_arms.items()},
+        )
