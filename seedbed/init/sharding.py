@@ -11,6 +11,11 @@ def read_whole(tensor: Tensor) -> Tensor:
     return detached.full_tensor() if isinstance(detached, DTensor) else detached
 
 
+def own_part(tensor: Tensor) -> Tensor:
+    """What this rank holds of a tensor: the same memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def write_whole(target: Tensor, whole: Tensor) -> None:
     """Copy ``whole`` into ``target``, of a sharded one this rank's part; no rank waits for another."""
     with torch.no_grad():

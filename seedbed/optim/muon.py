@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from seedbed.errors import GuardStop
-from seedbed.init.sharding import read_whole
+from seedbed.init.sharding import own_part
 from seedbed.optim.spread import work_on_whole
 
 Blocks = tuple[tuple[int, int], ...]
@@ -122,7 +122,8 @@ class Muon(torch.optim.Optimizer):
         grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
         if not grads:
             return
-        if not read_whole(nn.utils.get_total_norm(grads, float("inf"))).isfinite():
+        parts = [part for grad in grads if (part := own_part(grad)).numel()]
+        if not self._everywhere(nn.utils.get_total_norm(parts, float("inf")).isfinite()):
             raise GuardStop("Muon: a gradient is not finite; nothing was updated")
         todo = [
             (parameter, blocks or ((0, len(parameter)),), group)
@@ -137,11 +138,16 @@ class Muon(torch.optim.Optimizer):
         checks = [torch.ones((), dtype=torch.bool, device=grads[0].device)]
         for start in range(0, len(todo), size):
             checks += self._update(todo[start : start + size])
-        sound = torch.stack(checks).all().int()
-        if self._process_group is not None:
-            dist.all_reduce(sound, dist.ReduceOp.MIN, self._process_group)
-        if not sound:
+        if not self._everywhere(torch.stack(checks).all()):
             raise GuardStop("Muon: an update is not orthogonal; the weights in memory are not to be used")
+
+    def _everywhere(self, sound: Tensor) -> bool:
+        """Whether the boolean scalar ``sound`` is true on all ranks."""
+        if self._process_group is None:
+            return bool(sound)
+        least = sound.int()
+        dist.all_reduce(least, dist.ReduceOp.MIN, self._process_group)
+        return bool(least)
 
     def _update(self, todo: Sequence[tuple[Tensor, Blocks, dict[str, Any]]]) -> list[Tensor]:
         """Update one round of parameters; a boolean for each block of this rank's says whether it can be orthogonal."""
