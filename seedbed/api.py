@@ -1,6 +1,7 @@
 """Joins training, evaluation and reports: fit a configuration, load what was trained."""
 
 import json
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -26,7 +27,7 @@ from seedbed.serve.generate import generate
 from seedbed.train.loop import Job, train
 from seedbed.train.metrics import read_metrics, tensorboard
 from seedbed.train.run import clear, folder_conflict, read_config, write_config
-from seedbed.train.setup import checkpoint_of, initial_model, load_weights, resolve, start, where_it_stands
+from seedbed.train.setup import checkpoint_of, go_back, initial_model, load_weights, resolve, start, where_it_stands
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,10 @@ class Run:
         if not trained:
             raise InputError(f"{self.path}: metrics.jsonl has no training step; train it first, or put the file back")
         last, heldout = trained[-1], evaluated[-1] if evaluated else {}
+        skipped = [row["step"] for row in self.metrics if row["kind"] == "guard" and row["action"] == "skip"]
         return Summary(
             run=str(self.path),
-            steps=last["step"],
+            steps=max([last["step"], *skipped]),
             tokens=last["tokens"],
             seconds=last["seconds"],
             train_loss=last["loss"],
@@ -95,13 +97,14 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
 
     ``fresh`` removes a run that is there and starts over; ``tell`` receives lines for people. Raises InputError on a
     configuration, store or folder that does not fit, GuardStop on a loss that is not finite, SignalStop after saving
-    when SIGINT or SIGTERM arrives.
+    when SIGINT or SIGTERM arrives, LostRank when another rank has died or hangs.
     """
     if config.run.dir is None:
         raise InputError("run.dir is not set; set run.dir=FOLDER, where the run will be kept")
     run_dir = Path(config.run.dir)
     with open_world(config.train.device, config.parallel.timeout_s) as world:
         config, store = world.together(lambda: resolve(config))
+        world.require_same(configuration=config.dump(), store=store.split("train").fingerprint)
         _train(config, run_dir, store, world, tell if world.leads else lambda _: None, fresh)
         if world.leads:  # the others need not wait
             tell(f"writing {run_dir / 'report.html'}")
@@ -115,6 +118,8 @@ def _train(config: Config, run_dir: Path, store: Store, world: World, tell: Call
     world.by_lead(lambda: folder_conflict(run_dir, config, fresh))  # before anything is written there
     with ExitStack() as stack:
         world.together(lambda: stack.enter_context(folder_lock(run_dir)) if world.leads else None)
+        holder = world.by_lead((run_dir / ".lock").read_text)
+        world.together(lambda: _require_shared(run_dir, holder))
         world.by_lead(lambda: folder_conflict(run_dir, config, fresh))
         newest, notes = (None, []) if fresh else world.by_lead(lambda: where_it_stands(run_dir))
         job = world.together(lambda: start(config, run_dir, store, newest, world))
@@ -122,7 +127,17 @@ def _train(config: Config, run_dir: Path, store: Store, world: World, tell: Call
         trackers = (
             [stack.enter_context(tensorboard(run_dir, job.step))] if config.train.tensorboard and world.leads else []
         )
-        train(job, heldout_evaluation(job, store), trackers)
+        train(job, heldout_evaluation(job, store), lambda: go_back(job), trackers)
+
+
+def _require_shared(run_dir: Path, holder: str) -> None:
+    """Raise InputError where this rank does not see the lock that the leading rank, process ``holder``, has there."""
+    lock = run_dir / ".lock"
+    if not lock.is_file() or lock.read_text() != holder:
+        raise InputError(
+            f"run.dir={run_dir}: {socket.gethostname()} does not see there what the leading rank writes; name a folder "
+            "that all ranks share"
+        )
 
 
 def _begin(job: Job, store: Store, notes: list[str], tell: Callable[[str], None], fresh: bool) -> None:

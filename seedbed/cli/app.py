@@ -2,7 +2,9 @@
 
 import errno
 import os
+import signal
 import sys
+import time
 import warnings
 from typing import Annotated
 
@@ -11,7 +13,8 @@ import typer
 from seedbed import __version__
 from seedbed.cli import analyze, config, data, preflight, quickstart, tokenizer, train
 from seedbed.cli.streams import open_streams
-from seedbed.errors import GuardStop, InputError, SignalStop
+from seedbed.errors import GuardStop, InputError, LostRank, SignalStop
+from seedbed.parallel.launched import launched
 
 app = typer.Typer(
     name="seedbed",
@@ -60,31 +63,53 @@ ADVICE = {
 def run() -> None:
     """Run a command and turn the deliberate ways to stop into exit codes.
 
-    2: wrong input, or a file that cannot be read or written; 3: a guard; 130 and 143: signals; 1: a reader of our
-    output that has gone, and our own mistakes, with a traceback.
+    2: wrong input, or a file that cannot be read or written; 3: a guard; 75: another rank was lost; 130 and 143:
+    signals; 1: a reader of our output that has gone, and our own mistakes, with a traceback. Of several ranks one
+    speaks.
     """
+    rank = 0
     try:
         open_streams()
-        warnings.showwarning = _show_warning
+        rank, _ = launched()
+        warnings.showwarning = _show_warning if rank == 0 else _leave_to_the_log
         code = app(standalone_mode=False)
+        if code == 130:  # how typer returns from Ctrl-C
+            raise KeyboardInterrupt
         print(end="", flush=True)  # a full disk or a reader that has gone shows here, not at the interpreter's end
-    except (InputError, GuardStop, SignalStop) as stop:
-        kind = {InputError: "error", GuardStop: "stopped", SignalStop: "interrupted"}[type(stop)]
+    except (InputError, GuardStop, SignalStop, LostRank) as stop:
+        _take_turns(stop, rank)
+        kind = {GuardStop: "stopped", SignalStop: "interrupted"}.get(type(stop), "error")
         _say(f"{kind}: {stop}")
-        code = 2 if isinstance(stop, InputError) else 3 if isinstance(stop, GuardStop) else 128 + stop.signum
+        code = {InputError: 2, GuardStop: 3, LostRank: 75}.get(type(stop)) or 128 + stop.signum  # pyright: ignore
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+        if rank == 0:
+            _say("interrupted; what was finished is kept, and the same command goes on from there")
     except OSError as error:
+        _take_turns(error, rank)
         code = _file_trouble(error)
     except Exception as error:
+        _take_turns(error, rank)
         # click's own errors (an unknown option) carry their exit code and know how to show themselves
         if not hasattr(error, "exit_code") or not hasattr(error, "show"):
             raise
         error.show()  # pyright: ignore[reportAttributeAccessIssue]
         code = error.exit_code  # pyright: ignore[reportAttributeAccessIssue]
-    if code == 130:
-        _say("interrupted; what was finished is kept, and the same command goes on from there")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _take_turns(error: Exception, rank: int) -> None:
+    """Of several ranks let one say what ended them all: the one it came from, or rank 0 where all raise it alike.
+
+    torchrun ends all as soon as one has ended, so the others wait until that one has spoken.
+    """
+    alike = isinstance(error, GuardStop | SignalStop) or hasattr(error, "exit_code")
+    if getattr(error, "elsewhere", False) or (rank > 0 and alike):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (to the end of the process)
+        time.sleep(1)
+    elif rank > 0:
+        print(f"rank {rank}: ", end="", file=sys.stderr)
 
 
 def _file_trouble(error: OSError) -> int:
@@ -109,3 +134,7 @@ def _say(message: str) -> None:
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     print(f"warning: {message}", file=sys.stderr)
+
+
+def _leave_to_the_log(*_: object, **__: object) -> None:
+    """Rank 0 shows the warnings of all; what another one adds stands in the log that it keeps while it trains."""

@@ -8,6 +8,7 @@ import typer
 
 from seedbed.cli.output import Json, Overrides, print_json
 from seedbed.errors import InputError
+from seedbed.parallel.launched import launched
 
 
 def train(
@@ -19,10 +20,20 @@ def train(
     """Train a model; the same command on an unfinished run resumes it."""
     from seedbed.config import Config
 
-    config = Config.load(path, overrides or [])  # before anything heavy is imported
+    rank, size = launched()
+    try:
+        config = Config.load(path, overrides or [])  # before anything heavy is imported
+    except InputError as error:
+        if size == 1:
+            raise
+        from seedbed.parallel.world import fail_everywhere
+
+        fail_everywhere(error)
     from seedbed.api import fit
 
     run = fit(config, fresh=fresh)
+    if rank > 0:
+        return
     if as_json:
         print_json(asdict(run.summary))
     else:

@@ -1,17 +1,20 @@
 """The ranks of a run: which one this process is, what all of them count together, what one of them does for all."""
 
 import os
+import pickle
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from seedbed.errors import InputError, Stop
+from seedbed.errors import InputError, LostRank, Stop
+from seedbed.parallel.launched import launched
 
 T = TypeVar("T")
 
@@ -19,7 +22,18 @@ PATIENCE = timedelta(days=1)
 """How long ranks wait while one works alone: on a large model a snapshot or a page takes long."""
 
 
-@dataclass(frozen=True)
+class Place(NamedTuple):
+    """Where a rank is. All ranks pass the same places in the same order."""
+
+    passed: int
+    """How many it has been at."""
+    step: int
+    phase: str
+    since: float
+    """time.monotonic() of its coming there."""
+
+
+@dataclass
 class World:
     """The ranks of a run, one by default. What all call together is called in the same order on each of them."""
 
@@ -31,6 +45,12 @@ class World:
     """All ranks, where there are several."""
     control: dist.ProcessGroup | None = None
     """A group for words instead of tensors, with all patience."""
+    place: Place = field(default_factory=lambda: Place(0, 0, "start", time.monotonic()))
+    """Where this rank is, for those who watch it."""
+
+    def at(self, step: int, phase: str) -> None:
+        """This rank begins ``phase`` of ``step``."""
+        self.place = Place(self.place.passed + 1, step, phase, time.monotonic())
 
     @property
     def leads(self) -> bool:
@@ -61,7 +81,7 @@ class World:
     def together(self, work: Callable[[], T]) -> T:
         """``work()`` of this rank. Where it fails on some ranks, all raise the error of the first of these.
 
-        So none waits for one that has gone, and a message is shown once.
+        So none waits for one that has gone, and a message is shown once: by the rank that it came from.
         """
         if self.size == 1:
             return work()
@@ -70,14 +90,15 @@ class World:
             result = work()
         except Exception as caught:
             error = caught
-        errors: list[Exception | None] = [None] * self.size
-        dist.all_gather_object(errors, error, group=self.control)
-        first = next((one for one in errors if one is not None), None)
-        if first is None:
+        errors = self.gather(error if _travels(error) else RuntimeError(f"{type(error).__name__}: {error}"))
+        source = next((rank for rank, one in enumerate(errors) if one is not None), None)
+        if source is None:
             return result  # pyright: ignore[reportReturnType]
-        if isinstance(first, Stop):
-            first.everywhere = True
-        raise first
+        if source == self.rank:
+            assert error is not None
+            raise error
+        errors[source].elsewhere = True
+        raise errors[source]
 
     def by_lead(self, work: Callable[[], T]) -> T:
         """What ``work()`` gives the leading rank, on all of them; so is its error."""
@@ -87,6 +108,33 @@ class World:
             dist.broadcast_object_list(box, src=0, group=self.control)
             result = box[0]
         return result  # pyright: ignore[reportReturnType]
+
+    def gather(self, value: Any) -> list[Any]:
+        """``value`` of each rank, in their order."""
+        values = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(values, value, group=self.control)
+        return values
+
+    def require_same(self, **values: Any) -> None:
+        """Raise InputError where one of the named ``values`` is not the same on all ranks."""
+        everyones = self.gather(values)
+        for name in values:
+            others = [str(rank) for rank, theirs in enumerate(everyones) if theirs[name] != everyones[0][name]]
+            if others:
+                error = InputError(
+                    f"rank {', '.join(others[:8])}: another {name} than rank 0 has; let all ranks read the same files"
+                )
+                error.elsewhere = not self.leads
+                raise error
+
+
+def _travels(error: Exception | None) -> bool:
+    """Whether another rank can read it: some errors of libraries are not made to be pickled."""
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:
+        return False
 
 
 def pick_device(name: str) -> torch.device:
@@ -104,21 +152,46 @@ def pick_device(name: str) -> torch.device:
 def open_world(device: str, timeout_s: float) -> Iterator[World]:
     """The ranks that torchrun started, as its environment tells; this process alone where it did not.
 
-    ``timeout_s`` is how long a rank waits for the others within a step. Raises InputError as pick_device does.
+    ``timeout_s`` is how long a rank waits for the others within a step. Raises InputError as pick_device and launched
+    do, and LostRank where the others do not come or have gone.
     """
-    chosen = pick_device(device)
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    chosen, (_, size) = pick_device(device), launched()
     if size == 1:
         yield World(chosen)
         return
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
     try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
         control = dist.new_group(backend="gloo", timeout=PATIENCE)
         assert isinstance(control, dist.ProcessGroup)
         mesh = init_device_mesh(chosen.type, (size,))
         yield World(chosen, dist.get_rank(), size, mesh, control)
+    except RuntimeError as error:
+        if not between_ranks(error):
+            raise
+        raise LostRank(f"a rank did not come, or has gone: {first_line(error)}; run the same command again") from error
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def fail_everywhere(error: Stop) -> NoReturn:
+    """Raise ``error`` on all ranks: the others get it from the first that they do together once their world is open."""
+
+    def fail() -> NoReturn:
+        raise error
+
+    with open_world("cpu", PATIENCE.total_seconds()) as world:
+        world.together(fail)
+    raise AssertionError("unreachable")
+
+
+def between_ranks(error: BaseException) -> bool:
+    """Whether ranks could not talk with each other. Gloo raises no type of its own: its source file is in the text."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo/" in str(error))
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
