@@ -134,14 +134,16 @@ def layer_bytes(sizes: Sizes, layout: Layout) -> int:
 
 
 def kept_bytes(sizes: Sizes, layout: Layout) -> int:
-    """What a pass has kept for backward when its forward ends: the inputs of blocks, and what recomputation spares."""
-    tokens, stream = layout.rows * sizes.length, 4 * sizes.width
-    layer = {
-        "none": layer_bytes(sizes, layout),
-        "selective": tokens * (stream + BYTES[layout.precision][1] * sizes.products),
-        "block": tokens * stream,
+    """What a pass has kept for backward when its forward ends; under recomputation the last norm's input too."""
+    tokens = layout.rows * sizes.length
+    stream = tokens * 4 * sizes.width
+    products = tokens * BYTES[layout.precision][1] * sizes.products
+    kept = {
+        "none": sizes.layers * layer_bytes(sizes, layout),
+        "selective": sizes.layers * (stream + products) + stream,
+        "block": sizes.layers * stream + stream,
     }[layout.recompute]
-    return sizes.layers * layer + (tokens * sizes.length if layout.masked else 0)  # and the mask itself
+    return kept + (tokens * sizes.length if layout.masked else 0)  # and the mask itself
 
 
 def _count(facts: list[ParameterFact]) -> int:
