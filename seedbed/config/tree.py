@@ -214,6 +214,35 @@ class OptimConfig(Section):
         return self
 
 
+class GuardConfig(Section):
+    nonfinite: Literal["stop", "skip", "rollback"] = "stop"
+    """A loss or gradient that is not finite. stop: the run ends before the update, exit code 3. skip: the batch makes
+    no update. rollback: back to the newest checkpoint, on with the data behind the batch."""
+    spike: Literal["off", "stop", "skip", "rollback"] = "off"
+    """The same for a loss or gradient norm far above those before it."""
+    window: Annotated[int, Field(ge=8, le=2**16)] = 128
+    """A spike is measured against so many updates; none is seen before they are made."""
+    threshold: Annotated[float, Field(gt=0, le=1e6)] = 6.0
+    """A spike lies more than this many robust deviations above their median."""
+    max_skips: Positive = 10
+    """Batches skipped in a row at most; one more stops the run."""
+    max_rollbacks: Positive = 10
+    """Rollbacks of the whole run at most; one more stops it."""
+
+    @model_validator(mode="after")
+    def _unread(self) -> Self:
+        chosen = (self.nonfinite, self.spike)
+        for name, read, told in (
+            ("window", self.spike != "off", "spike=off"),
+            ("threshold", self.spike != "off", "spike=off"),
+            ("max_skips", "skip" in chosen, "neither nonfinite=skip nor spike=skip"),
+            ("max_rollbacks", "rollback" in chosen, "neither nonfinite=rollback nor spike=rollback"),
+        ):
+            if not read and getattr(self, name) != GuardConfig.model_fields[name].default:
+                raise ValueError(f"{name} is not read with {told}; leave it out")
+        return self
+
+
 class TrainConfig(Section):
     steps: Positive = 300
     """Optimizer steps of the whole run."""
@@ -223,15 +252,22 @@ class TrainConfig(Section):
     """Sequences of a forward pass on one rank, at most; the passes of a batch are accumulated. Default: batch_size."""
     clip_norm: Annotated[float, Field(gt=0, le=1e30)] | None = 1.0
     """Bound of the global gradient norm; null switches clipping off."""
+    z_loss: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Factor of the mean of (log Z)^2, Z the softmax's sum, which is trained on besides the loss and reported apart: it
+    keeps logits from drifting off (PaLM: 1e-4). 0: none."""
+    guard: GuardConfig = GuardConfig()
+    """What happens when the loss or the gradient goes wrong."""
     precision: Literal["fp32", "bf16", "pure_bf16", "fp64"] = "fp32"
     """bf16: forward and backward under autocast, weights and optimizer in fp32. pure_bf16: weights in bf16 too, where
-    small updates are lost. fp64: all in fp64, to tell rounding from error."""
+    small updates are lost; the optimizer stays in fp32. fp64: all in fp64, to tell rounding from error."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes CUDA where it is; cpu never asks."""
     compile: bool = False
     """torch.compile the model; pays only on runs of many steps."""
     log_every: Positive = 1
     """Steps between rows of metrics.jsonl."""
+    gradients_every: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Steps between looks at the gradient of each component: its scale, its zeros, a histogram; 0: never."""
     eval_every: Annotated[int, Field(ge=-1, lt=2**31)] = 100
     """Steps between evaluations; 0: only at the end; -1: never."""
     eval_sequences: Positive | None = 64
@@ -250,6 +286,8 @@ class TrainConfig(Section):
         micro = self.micro_batch_size or self.batch_size
         if self.batch_size % micro:
             raise ValueError(f"micro_batch_size={micro} does not divide batch_size={self.batch_size}")
+        if self.checkpoint_every == 0 and "rollback" in (self.guard.nonfinite, self.guard.spike):
+            raise ValueError("guard: rollback has no checkpoint to go back to with checkpoint_every=0; set it higher")
         object.__setattr__(self, "micro_batch_size", micro)
         return self
 

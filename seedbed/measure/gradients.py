@@ -1,8 +1,9 @@
-"""How large the first gradient is, component by component."""
+"""How large gradients are, component by component."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,3 +44,43 @@ def _row(role: str, squares: list[tuple[float, float, int]]) -> GradientRow:
 def _square(x: Tensor) -> float:
     """Sum of squares."""
     return float(torch.linalg.vector_norm(x.detach(), dtype=torch.float64)) ** 2
+
+
+DECADES = range(-15, 1)
+"""Exponents of the bounds between the bins of a histogram: below 1e-15, a bin a decade, 1 and above."""
+CHUNK = 2**20  # entries at a time: what is made of them stays small
+
+
+def tally(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """What adds up over the parts of a gradient, and its largest |entry| [].
+
+    The sums [3 + len(DECADES) + 1], fp64: entries, zeros, squares, and how many entries that are not zero lie in each
+    bin of |entry|. Both are on the gradient's device, which need not be waited for. Finite entries are expected.
+    """
+    sums = torch.zeros(len(DECADES) + 4, dtype=torch.float64, device=gradient.device)
+    largest = torch.zeros((), device=gradient.device)
+    bounds = torch.tensor([10.0**exponent for exponent in DECADES], device=gradient.device)
+    for chunk in gradient.detach().flatten().split(CHUNK):
+        size = chunk.abs().float()
+        zeros = (size == 0).sum()
+        bins = torch.bucketize(size, bounds, out_int32=True, right=True)
+        counts = torch.bincount(bins, minlength=len(DECADES) + 1).double()
+        counts[0] -= zeros
+        sums[0] += chunk.numel()
+        sums[1] += zeros
+        sums[2] += size.double().square().sum()
+        sums[3:] += counts
+        largest = torch.maximum(largest, size.max())
+    return sums, largest
+
+
+def told(sums: list[float], largest: float) -> dict[str, Any]:
+    """The tally of a component as a row for people: norm, rms, max, the share of exact zeros, counts a decade."""
+    entries, zeros, squares, *counts = sums
+    return {
+        "norm": math.sqrt(squares),
+        "rms": math.sqrt(squares / entries),
+        "max": largest,
+        "zeros": zeros / entries,
+        "decades": [int(count) for count in counts],
+    }

@@ -13,6 +13,7 @@ from seedbed.errors import InputError
 from seedbed.facts.fact import EMBEDDING_ROLES, ParameterFact
 from seedbed.facts.table import canonical
 from seedbed.init.sharding import write_whole
+from seedbed.optim.adamw import AdamWFp32
 from seedbed.optim.muon import Muon
 
 # Group -> whether it decays. Embeddings and head do; gains, shifts and biases do not.
@@ -172,13 +173,17 @@ def build_optimizers(
 
 
 def _adamw(groups: list[dict[str, Any]], optim: OptimConfig) -> torch.optim.AdamW:
-    adamw = torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
+    """Moments are fp32, or fp64 as the weights are."""
+    low = any(torch.finfo(parameter.dtype).bits < 32 for group in groups for _, parameter in group["params"])
+    kind = AdamWFp32 if low else torch.optim.AdamW
+    adamw = kind(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
     for group in adamw.param_groups:
         for parameter in group["params"]:
+            dtype = torch.promote_types(parameter.dtype, torch.float32)
             adamw.state[parameter] = {
                 "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
+                "exp_avg": torch.zeros_like(parameter, dtype=dtype),
+                "exp_avg_sq": torch.zeros_like(parameter, dtype=dtype),
             }
     return adamw
 
@@ -196,8 +201,9 @@ def _warn_low_precision(model: nn.Module) -> None:
     low = [p for p in model.parameters() if torch.finfo(p.dtype).bits < 32]
     if low:
         warnings.warn(
-            f"{len(low)} parameter tensors ({sum(p.numel() for p in low):,} entries) are {low[0].dtype}: "
-            "AdamW keeps their moments in it too, and updates below 1/256 of a weight are lost; "
-            "keep weights in fp32 and set train.precision=bf16",
+            f"{len(low)} parameter tensors ({sum(p.numel() for p in low):,} entries) are {low[0].dtype}: an update "
+            "below 1/512 of its weight is LOST, one below 1/256 may be, and at small rates that is most of them "
+            "(lost_updates in the metrics tells the share); gradients are rounded too. The optimizer's state alone is "
+            "fp32. Keep weights in fp32 with train.precision=bf16",
             stacklevel=3,
         )

@@ -165,8 +165,10 @@ class Muon(torch.optim.Optimizer):
         directions = [self._direction(parameter, group) for parameter, _, group in todo]
         updates = work_on_whole(directions, orthogonal, self._process_group)
         for (parameter, _, group), update in zip(todo, updates, strict=True):
-            parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.add_(update, alpha=-group["lr"])
+            wide = parameter.to(update.dtype)  # itself, unless it is kept in less than fp32: then it is rounded once
+            wide.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"])
+            if wide is not parameter:
+                parameter.copy_(wide)
         return checks
 
     def _direction(self, parameter: Tensor, group: dict[str, Any]) -> Tensor:

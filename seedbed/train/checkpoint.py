@@ -4,7 +4,7 @@
 ``model.safetensors``     weights under canonical names, a tied tensor once
 ``optimizer.safetensors`` optimizer state, ``<canonical name>.<key>``
 ``state.json``            format_version, completed steps, tokens, seconds, position of the loader,
-                          state of the random generators
+                          state of the random generators and of the guard
 ``config.yaml``           the configuration, ``receipt.json`` how the weights were drawn, ``tokenizer/``
 ``commit.json``           names, sizes and hashes of the other files; written last
 ========================  ================================================================================
@@ -52,6 +52,7 @@ class Checkpoint:
     seconds: float
     loader: dict[str, Any]
     rng: dict[str, Any]
+    guard: dict[str, Any]  # empty in checkpoints of earlier releases
     receipt: dict[str, Any]
     optimizer: dict[str, Tensor]
 
@@ -84,6 +85,7 @@ def _write(job: "Job", path: Path, weights: dict[str, Tensor], optimizer: dict[s
         "seconds": job.seconds,
         "loader": job.loader.state(),
         "rng": rng_state(),
+        "guard": job.guard.state(),
     }
     try:
         with atomic_folder(path) as folder:
@@ -115,6 +117,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(
         path=path,
         **{key: state[key] for key in ("step", "tokens", "seconds", "loader", "rng")},
+        guard=state.get("guard", {}),
         receipt=json.loads((path / "receipt.json").read_text(encoding="utf-8")),
         optimizer=load_file(path / "optimizer.safetensors"),
     )

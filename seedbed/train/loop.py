@@ -4,12 +4,13 @@ Evaluation, metrics and progress come in from outside; the loop itself knows a m
 """
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from seedbed.config import Config
 from seedbed.data.loader import Loader
-from seedbed.data.split import IGNORED
+from seedbed.data.split import IGNORED, Batch
 from seedbed.errors import GuardStop, SignalStop
 from seedbed.model import Decoder
 from seedbed.optim.groups import Optimizers
@@ -25,13 +26,17 @@ from seedbed.optim.schedule import rate
 from seedbed.parallel.world import World
 from seedbed.parallel.wrap import accumulating
 from seedbed.train.checkpoint import prune, save_checkpoint, standing
+from seedbed.train.guard import Guard
+from seedbed.train.looks import gradient_components, lost_updates, rounded_sample
 from seedbed.train.metrics import Metrics, Tracker
-from seedbed.train.objective import chunked_cross_entropy
+from seedbed.train.objective import cross_entropy_and_z
 from seedbed.train.progress import training_progress
 from seedbed.train.signals import catch_signals
 
 Evaluate = Callable[[], dict[str, Any]]
 """Measures the model as it is now; its result is written as a metrics row."""
+GoBack = Callable[[], int]
+"""Puts the job where its newest checkpoint has it, but for the data; gives the position of that checkpoint there."""
 
 
 @dataclass
@@ -51,13 +56,14 @@ class Job:
     step: int = 0  # completed optimizer steps
     tokens: int = 0  # supervised tokens so far
     seconds: float = 0.0  # spent in steps so far, over all processes of the run
+    guard: Guard = field(default_factory=Guard)
 
 
-def train(job: Job, evaluate: Evaluate, trackers: list[Tracker]) -> None:
+def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]) -> None:
     """Run the job to its last step, on all ranks alike.
 
-    Raises GuardStop before an update that is not finite, and SignalStop after saving when SIGINT or SIGTERM arrives
-    at any rank.
+    Raises GuardStop before an update that train.guard does not allow, and SignalStop after saving when SIGINT or
+    SIGTERM arrives at any rank.
     """
     config, leads = job.config.train, job.world.leads
     metrics = Metrics(job.run_dir if leads else None, job.step, trackers)
@@ -65,10 +71,18 @@ def train(job: Job, evaluate: Evaluate, trackers: list[Tracker]) -> None:
     with closing(metrics), catch_signals() as stop, showing as progress:
         while job.step < config.steps:
             row = train_step(job)
+            gradients = row.pop("gradients", None)
+            if row["kind"] == "guard":
+                _pass_over(job, row, go_back, metrics)
+                if row["action"] == "rollback":
+                    continue
             done = job.step == config.steps
-            if done or job.step % config.log_every == 0:
-                metrics.write(row)
-            progress(job.step, row["loss"], row["tokens_per_s"])
+            if row["kind"] == "train":
+                if done or job.step % config.log_every == 0:
+                    metrics.write(row)
+                if gradients is not None:
+                    metrics.write({"kind": "gradients", "step": job.step, "components": gradients})
+                progress(job.step, row["loss"], row["tokens_per_s"])
             if _due(config.eval_every, job.step, done):
                 metrics.write({"kind": "eval", "step": job.step, **evaluate()})
             signum = job.world.max(stop.signum or 0)  # whichever rank it came to, all stop after the same step
@@ -79,53 +93,69 @@ def train(job: Job, evaluate: Evaluate, trackers: list[Tracker]) -> None:
 
 
 def train_step(job: Job) -> dict[str, Any]:
-    """One optimizer step over one batch; returns its metrics row, the same on all ranks.
-
-    Each micro-batch's loss sum is divided by the token count of the whole batch over all ranks, so that any
-    accumulation and any number of ranks give the gradient of the mean over tokens.
+    """One optimizer step over one batch; returns its metrics row, the same on all ranks: of kind "train", or of kind
+    "guard" where no update was made.
     """
     config, world, began = job.config, job.world, time.perf_counter()
+    number, position = job.step + 1, job.loader.position
     batch = job.loader.next_batch()
     (n_targets,) = world.sum(int((batch.targets != IGNORED).sum()))
     if n_targets == 0:
         raise GuardStop(
-            f"step {job.step + 1}: no token of the batch is supervised; look at the warnings of `seedbed data "
+            f"step {number}: no token of the batch is supervised; look at the warnings of `seedbed data "
             "prepare`, prepare with longer bins, or raise train.batch_size"
         )
     factor = rate(job.step, config.train.steps, config.optim.schedule)
     job.optimizers.set_rate(factor)
-    loss = torch.zeros((), device=world.device, dtype=torch.float64)
-    assert config.train.micro_batch_size
-    micros = list(zip(*(x.split(config.train.micro_batch_size) for x in batch), strict=True))
+    loss, z_loss = backward(job, batch, n_targets)
+    every = config.train.gradients_every
+    watched = {"gradients": gradient_components(job.model, world)} if every and number % every == 0 else {}
+    loss, z_loss, norms = world.sum(loss, z_loss, clip(job.model, config.train.clip_norm))
+    norm = norms / world.size  # the very same number on each rank, so that all judge alike
+    verdict = job.guard.decide(loss, norm, config.train.guard)
+    if verdict.action == "stop":
+        _stop(job, verdict.why)
+    elif verdict.action == "update":
+        sample = rounded_sample(job.model)
+        job.optimizers.step()
+        lost = {"lost_updates": lost_updates(sample, world)} if sample else {}
+        z = {"z_loss": z_loss} if config.train.z_loss else {}
+        job.tokens += int(n_targets)
+        row = {"kind": "train", "step": number, "loss": loss, "lr": config.optim.lr * factor, "grad_norm": norm}
+        row |= {**z, **lost, **watched, "tokens": job.tokens}
+    else:
+        row = {"kind": "guard", "step": number, **verdict._asdict(), "bad_step": number}
+        row |= {"loss": loss if math.isfinite(loss) else None, "grad_norm": norm if math.isfinite(norm) else None}
+        row |= {"samples": [position, job.loader.position]}
+    job.optimizers.zero_grad()
+    job.step += verdict.action != "rollback"
+    spent = time.perf_counter() - began
+    job.seconds += spent
+    return row | {"tokens_per_s": n_targets / spent, "seconds": job.seconds}
+
+
+def backward(job: Job, batch: Batch, n_targets: float) -> tuple[float, float]:
+    """Leave the gradient of a batch, over all ranks, at the parameters; returns this rank's part of loss and z-loss.
+
+    Each micro-batch's loss sum is divided by the token count of the whole batch over all ranks, so that any
+    accumulation and any number of ranks give the gradient of the mean over tokens.
+    """
+    config, world = job.config.train, job.world
+    assert config.micro_batch_size
+    sums = torch.zeros(2, device=world.device, dtype=torch.float64)
+    micros = list(zip(*(x.split(config.micro_batch_size) for x in batch), strict=True))
     for number, micro in enumerate(micros, start=1):
         ids, targets, doc_ids, positions = (x.to(world.device, non_blocking=True) for x in micro)  # [b, T]
-        autocast = torch.autocast(world.device.type, torch.bfloat16, enabled=config.train.precision == "bf16")
+        autocast = torch.autocast(world.device.type, torch.bfloat16, enabled=config.precision == "bf16")
         with accumulating(job.forward, last=number == len(micros)):
             with autocast:
                 hidden = job.forward(ids, doc_ids, hidden=True, positions=positions)  # [b, T, D]
-                # gradients are averaged over ranks
-                part = chunked_cross_entropy(hidden, job.model.head_weight, targets, scale=world.size / n_targets)
+                scale = world.size / n_targets  # gradients are averaged over ranks
+                part, z = cross_entropy_and_z(hidden, job.model.head_weight, targets, scale, config.z_loss)
             part.backward()
-        loss += part.detach() / world.size
-    grad_norm = clip(job.model, config.train.clip_norm)
-    (total,) = world.sum(loss.item())
-    _guard(job, total, grad_norm)
-    job.optimizers.step()
-    job.optimizers.zero_grad()
-    job.step += 1
-    job.tokens += int(n_targets)
-    spent = time.perf_counter() - began
-    job.seconds += spent
-    return {
-        "kind": "train",
-        "step": job.step,
-        "loss": total,
-        "lr": config.optim.lr * factor,
-        "grad_norm": grad_norm,
-        "tokens": job.tokens,
-        "tokens_per_s": n_targets / spent,
-        "seconds": job.seconds,
-    }
+        sums += torch.stack((part.detach() - z, z))
+    loss, z_loss = (sums / world.size).tolist()
+    return loss, z_loss
 
 
 def clip(model: nn.Module, bound: float | None) -> float:
@@ -147,13 +177,22 @@ def _due(every: int, step: int, done: bool) -> bool:
     return every >= 0 and (done or (every > 0 and step % every == 0))
 
 
-def _guard(job: Job, loss: float, grad_norm: float) -> None:
-    if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-        raise GuardStop(
-            f"step {job.step + 1}: loss {loss}, gradient norm {grad_norm}; stopped before the update, "
-            f"{standing(job.run_dir)}; a lower optim.lr or a longer warmup often helps, with --fresh or elsewhere"
-        )
-    if grad_norm == 0:
-        raise GuardStop(
-            f"step {job.step + 1}: every gradient is exactly 0, the model cannot learn; {standing(job.run_dir)}"
-        )
+def _pass_over(job: Job, row: dict[str, Any], go_back: GoBack, metrics: Metrics) -> None:
+    """Tell of a batch that made no update, after going back where that is due."""
+    if row["action"] == "rollback":
+        row["samples"][0] = go_back()
+        metrics.cut(job.step)
+        row["step"] = job.step + 1  # of what is made anew: a resumption before it comes to the same rollback by itself
+    metrics.write(row)
+    if job.world.leads:
+        done = "skipped" if row["action"] == "skip" else f"back to step {job.step}"
+        first, end = row["samples"]
+        line = f"step {row['bad_step']}: {row['why']}; {done}, not trained on samples {first} to {end - 1}"
+        print(line, file=sys.stderr, flush=True)
+
+
+def _stop(job: Job, why: str) -> NoReturn:
+    raise GuardStop(
+        f"step {job.step + 1}: {why}; stopped before the update, {standing(job.run_dir)}; a lower optim.lr or a longer "
+        "warmup often helps, with --fresh or elsewhere, and train.guard can skip such batches or go back"
+    )

@@ -42,15 +42,23 @@ def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
 
 
 class Metrics:
-    """Appends rows ``{"kind": "train" | "eval", "step": completed steps, ...}`` to ``metrics.jsonl``."""
+    """Appends rows ``{"kind": ..., "step": completed steps, ...}`` to ``metrics.jsonl``.
+
+    Kinds: train, an update; guard, a batch that made none; gradients; eval.
+    """
 
     def __init__(self, run_dir: str | Path | None, step: int, trackers: list[Tracker]):
         """Opens the file, cut back to the rows up to ``step`` completed steps; without a folder rows go nowhere."""
-        self._file, self._trackers = None, trackers
-        if run_dir is None:
+        self._run_dir, self._file, self._trackers = run_dir, None, trackers
+        self.cut(step)
+
+    def cut(self, step: int) -> None:
+        """Take back the rows after ``step`` completed steps."""
+        if self._run_dir is None:
             return
-        path = Path(run_dir) / METRICS
-        kept = [row for row in read_metrics(run_dir) if row["step"] <= step]
+        self.close()
+        kept = [row for row in read_metrics(self._run_dir) if row["step"] <= step]
+        path = Path(self._run_dir) / METRICS
         write_atomic(path, "".join(json.dumps(row) + "\n" for row in kept))
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
 

@@ -11,7 +11,7 @@ from torch import nn
 from seedbed.config import Config, ModelConfig
 from seedbed.data.loader import Loader
 from seedbed.data.store import Store
-from seedbed.errors import InputError
+from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import parameter_facts, parts_of
 from seedbed.files.atomic import sha256
 from seedbed.init import apply_plan, make_plan
@@ -31,6 +31,7 @@ from seedbed.train.checkpoint import (
     read_weights,
     restore_rng,
 )
+from seedbed.train.guard import Guard
 from seedbed.train.loop import Job
 from seedbed.train.run import read_config
 
@@ -220,12 +221,33 @@ def start(config: Config, run_dir: Path, store: Store, newest: Path | None = Non
 
 
 def _restore(job: Job, checkpoint: Checkpoint) -> None:
-    job.optimizers.load_state_dict(checkpoint.optimizer)
+    _restore_state(job, checkpoint)
     job.loader.restore(checkpoint.loader)
-    restore_rng(checkpoint.rng)
-    job.step, job.tokens, job.seconds = checkpoint.step, checkpoint.tokens, checkpoint.seconds
+    job.seconds = checkpoint.seconds
     if job.step > job.config.train.steps:
         raise InputError(
             f"train.steps={job.config.train.steps}: the run has made {job.step} steps already; ask for as many or "
             "more, or start over with --fresh"
         )
+
+
+def _restore_state(job: Job, checkpoint: Checkpoint) -> None:
+    job.optimizers.load_state_dict(checkpoint.optimizer)
+    restore_rng(checkpoint.rng)
+    job.step, job.tokens, job.guard = checkpoint.step, checkpoint.tokens, Guard(**checkpoint.guard)
+
+
+def go_back(job: Job) -> int:
+    """Put ``job`` where its newest whole checkpoint has it, but for the data, which goes on behind what was read, and
+    the number of rollbacks; returns the position in the data of that checkpoint. All ranks do so together.
+
+    Raises GuardStop where there is none.
+    """
+    path, _ = job.world.by_lead(lambda: newest_checkpoint(job.run_dir))
+    if path is None:
+        raise GuardStop(f"{job.run_dir}: no whole checkpoint to go back to; lower optim.lr or train.checkpoint_every")
+    checkpoint, rollbacks = read_checkpoint(path), job.guard.rollbacks
+    load_weights(job.model, path)
+    _restore_state(job, checkpoint)
+    job.guard.rollbacks = rollbacks
+    return checkpoint.loader["position"]

@@ -1,0 +1,75 @@
+"""What is looked at during a step, over all ranks, without putting a sharded tensor together."""
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Shard
+
+from seedbed.facts.fact import ParameterFact, in_order
+from seedbed.facts.table import canonical, parameter_facts, part_of
+from seedbed.measure.gradients import tally, told
+from seedbed.parallel.world import World
+
+SAMPLE = 2**16
+"""About so many entries of a parameter, evenly spaced, show how many of its updates are lost."""
+
+
+def gradient_components(model: nn.Module, world: World) -> dict[str, dict[str, Any]]:
+    """``{"attn.q/0": {...}, ..., "embed": {...}}``: scale and histogram of the gradients by role and layer, in the
+    order of roles (``measure.gradients.told``). Each rank tallies its shards; only the tallies are added up.
+    """
+    gradients = {canonical(name): parameter.grad for name, parameter in model.named_parameters()}
+    found: dict[tuple[str, int | None], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    for fact in parameter_facts(model):
+        gradient = gradients[fact.name]
+        assert gradient is not None
+        for part in fact.parts():
+            found[part.role, part.layer].append(tally(_held(gradient, part)))
+    order = in_order(role for role, _ in found)
+    keys = sorted(found, key=lambda key: (order.index(key[0]), key[1] or 0))
+    sums = torch.stack([torch.stack([one for one, _ in found[key]]).sum(0) for key in keys])  # [components, ...]
+    largest = torch.stack([torch.stack([one for _, one in found[key]]).amax() for key in keys])  # [components]
+    if any(isinstance(gradient, DTensor) for gradient in gradients.values()):
+        dist.all_reduce(sums, group=world.group)
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=world.group)
+    rows = zip(keys, sums.tolist(), largest.tolist(), strict=True)
+    return {role if layer is None else f"{role}/{layer}": told(*numbers) for (role, layer), *numbers in rows}
+
+
+def _held(gradient: Tensor, part: ParameterFact) -> Tensor:
+    """This rank's rows of a part's gradient; where it is not sharded, all."""
+    if not isinstance(gradient, DTensor):
+        return part_of(gradient, part)
+    assert gradient.placements == (Shard(0),) and part.expert is None and not part.transposed
+    local, mesh = gradient.to_local(), gradient.device_mesh
+    start, stop = part.rows or (0, len(gradient))
+    first = -(-len(gradient) // mesh.size()) * mesh.get_local_rank()  # FSDP splits as torch.chunk does
+    begin, end = (min(max(row - first, 0), len(local)) for row in (start, stop))
+    return local[begin:end]
+
+
+def rounded_sample(model: nn.Module) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Of each parameter that is kept in less than fp32 about SAMPLE entries: the weights, their gradients (views), and
+    the weights as they are now. Empty for a model in fp32.
+    """
+    sample = []
+    for parameter in model.parameters():
+        if torch.finfo(parameter.dtype).bits < 32 and parameter.grad is not None:
+            weight, gradient = (
+                (x.to_local() if isinstance(x, DTensor) else x).detach().flatten() for x in (parameter, parameter.grad)
+            )
+            step = max(1, len(weight) // SAMPLE)
+            sample.append((weight[::step], gradient[::step], weight[::step].clone()))
+    return sample
+
+
+def lost_updates(sample: list[tuple[Tensor, Tensor, Tensor]], world: World) -> float:
+    """The share of a ``rounded_sample``, over all ranks, that the step since left as it was in spite of a gradient."""
+    lost, counted = world.sum(
+        sum(int(((weight == before) & (gradient != 0)).sum()) for weight, gradient, before in sample),
+        sum(int((gradient != 0).sum()) for _, gradient, _ in sample),
+    )
+    return lost / counted
