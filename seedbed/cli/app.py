@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from seedbed import __version__
-from seedbed.cli import analyze, config, data, preflight, quickstart, tokenizer, train
+from seedbed.cli import analyze, bench, config, data, preflight, quickstart, tokenizer, train
 from seedbed.cli.streams import open_streams
 from seedbed.errors import GuardStop, InputError, LostRank, SignalStop
 from seedbed.parallel.launched import launched
@@ -41,6 +41,7 @@ app.add_typer(tokenizer.app, name="tokenizer", help="Train, import and measure t
 app.add_typer(data.app, name="data", help="Turn text into a token store, and look into one.")
 app.add_typer(analyze.app, name="analyze", help="Measure what training made of weights.")
 app.command("preflight")(preflight.preflight)
+app.command("bench")(bench.bench)
 app.command("train")(train.train)
 app.command("generate")(train.generate)
 

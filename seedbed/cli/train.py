@@ -2,13 +2,31 @@
 
 import math
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seedbed.cli.output import Json, Overrides, print_json
 from seedbed.errors import InputError
 from seedbed.parallel.launched import launched
+
+if TYPE_CHECKING:
+    from seedbed.config import Config
+
+
+def load_config(path: str, overrides: list[str]) -> "Config":
+    """The configuration, on each rank; an error of one ends all of them."""
+    from seedbed.config import Config
+
+    _, size = launched()
+    try:
+        return Config.load(path, overrides)
+    except InputError as error:
+        if size == 1:
+            raise
+        from seedbed.parallel.world import fail_everywhere
+
+        fail_everywhere(error)
 
 
 def train(
@@ -18,21 +36,11 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model; the same command on an unfinished run resumes it."""
-    from seedbed.config import Config
-
-    rank, size = launched()
-    try:
-        config = Config.load(path, overrides or [])  # before anything heavy is imported
-    except InputError as error:
-        if size == 1:
-            raise
-        from seedbed.parallel.world import fail_everywhere
-
-        fail_everywhere(error)
+    config = load_config(path, overrides or [])  # before anything heavy is imported
     from seedbed.api import fit
 
     run = fit(config, fresh=fresh)
-    if rank > 0:
+    if launched()[0] > 0:
         return
     if as_json:
         print_json(asdict(run.summary))
