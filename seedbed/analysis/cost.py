@@ -12,6 +12,7 @@ from seedbed.analysis.resources import activation_bytes, memory_parts, meta_fact
 from seedbed.config import Config
 from seedbed.facts.fact import ParameterFact
 from seedbed.optim.groups import group_of
+from seedbed.train.objective import chunk_size
 
 Strategy = Literal["ddp", "fsdp"]
 Recompute = Literal["none", "selective", "block"]
@@ -44,8 +45,6 @@ class Sizes:
     """Bytes that a layer keeps of a token for backward, in fp32."""
     products: int
     """Numbers that the products and the attention of a layer make of a token."""
-    chunk: int
-    """Bytes of a chunk of logits and of their gradients."""
     muon: tuple[Matrix, ...] = ()
     """What Muon updates."""
 
@@ -57,13 +56,13 @@ def sizes(config: Config, length: int) -> Sizes:
     outside = [fact for fact in facts if fact.layer is None]
     matrices = [fact for fact in facts if fact.is_matrix and fact.layer is not None]
     muon = [fact for fact in matrices if config.optim.name == "muon" and group_of(fact) == "block matrices"]
-    parts, attention = memory_parts(config, length), model.attention.n_heads * model.attention.head_dim
+    attention = model.attention.n_heads * model.attention.head_dim
     tokens = config.train.micro_batch_size * length
     return Sizes(
         parameters=_count(facts),
         outside=_count(outside),
         multiplied=_count(matrices) + model.d_model * model.vocab_size,
-        moments=parts["optimizer state"] // 4,
+        moments=memory_parts(config, length)["optimizer state"] // 4,
         layers=model.n_layers,
         width=model.d_model,
         vocab=model.vocab_size,
@@ -71,7 +70,6 @@ def sizes(config: Config, length: int) -> Sizes:
         length=length,
         kept=activation_bytes(config, length) // (tokens * model.n_layers),
         products=sum(fact.d_out for fact in matrices if fact.layer == 0) + attention,
-        chunk=parts["logits of a chunk"],
         muon=tuple(tuple((part.shape[0], part.shape[1]) for part in fact.parts()) for fact in muon),
     )
 
@@ -88,8 +86,8 @@ class Layout:
     passes: int = 1
     """Passes of a step on a rank."""
     precision: Literal["fp32", "bf16"] = "bf16"
-    masked: bool = True
-    """Whether documents are kept apart by a dense mask, as on GPUs; slices on a CPU need none."""
+    device: Literal["cuda", "cpu"] = "cuda"
+    """On CUDA a dense mask keeps documents apart, and chunks of logits are larger."""
 
     @property
     def sharded(self) -> bool:
@@ -109,7 +107,9 @@ def memory(sizes: Sizes, layout: Layout) -> dict[str, float]:
         extra = 3 * compute * blocks / sizes.layers + 2 * store * sizes.outside
     else:  # autocast keeps a copy of every matrix until the pass is over
         extra = compute * blocks if compute != store else 0
-    table = sizes.vocab * sizes.width  # the head in the type of products, and its gradient in fp32
+    # a chunk of logits and their gradients; the head in the type of products, and its gradient in fp32
+    chunk = min(chunk_size(layout.device, sizes.vocab), layout.rows * sizes.length) * sizes.vocab
+    head = (4 + (compute if compute != store else 0)) * sizes.vocab * sizes.width
     return {
         "parameters": store * sizes.parameters * layout.share,
         # passes before the last sum nothing over ranks, and FSDP keeps their gradients whole
@@ -118,7 +118,7 @@ def memory(sizes: Sizes, layout: Layout) -> dict[str, float]:
         "activations": kept_bytes(sizes, layout),
         "block computed again": layer_bytes(sizes, layout) if layout.recompute != "none" else 0,
         "weights in use": extra,
-        "loss": sizes.chunk + (4 + (compute if compute != store else 0)) * table,
+        "loss": 2 * 4 * chunk + head,
     }
 
 
@@ -130,7 +130,7 @@ def layer_bytes(sizes: Sizes, layout: Layout) -> int:
     """
     compute, tokens = BYTES[layout.precision][1], layout.rows * sizes.length
     kept = sizes.kept if compute == 4 else sizes.kept // 2 + 2 * 2 * sizes.width
-    return tokens * kept + (tokens * sizes.length * compute if layout.masked else 0)
+    return tokens * kept + (tokens * sizes.length * compute if layout.device == "cuda" else 0)
 
 
 def kept_bytes(sizes: Sizes, layout: Layout) -> int:
@@ -143,7 +143,7 @@ def kept_bytes(sizes: Sizes, layout: Layout) -> int:
         "selective": sizes.layers * (stream + products) + stream,
         "block": sizes.layers * stream + stream,
     }[layout.recompute]
-    return kept + (tokens * sizes.length if layout.masked else 0)  # and the mask itself
+    return kept + (tokens * sizes.length if layout.device == "cuda" else 0)  # and the mask itself
 
 
 def _count(facts: list[ParameterFact]) -> int:
@@ -159,7 +159,9 @@ def model_flops(sizes: Sizes) -> int:
 
 def device_flops(sizes: Sizes, layout: Layout) -> int:
     """What is really computed of a token: a dense mask makes attention compute both halves, and blocks run again."""
-    attention = 2 * sizes.layers * sizes.attention * sizes.length * (2 if layout.masked else 1)  # a forward pass
+    attention = (
+        2 * sizes.layers * sizes.attention * sizes.length * (2 if layout.device == "cuda" else 1)
+    )  # a forward pass
     head = sizes.vocab * sizes.width
     again = 2 * (sizes.multiplied - head) + attention if layout.recompute == "block" else 0
     return 6 * sizes.multiplied + 3 * attention + again

@@ -3,14 +3,15 @@
 From what analysis/cost.py counts, and the figures of hardware; docs/scaling.md has the tables, and what was measured.
 """
 
+import math
 from dataclasses import dataclass
 
 from seedbed.analysis.cost import BYTES, Layout, Matrix, Sizes, device_flops, entries, memory, model_flops, traffic
 
-EFFICIENCY = 0.5
-"""Share of the matrix peak that the products of a step reach (choice; what large dense models report)."""
-LINK = 0.7
-"""Share of a link's rate that a collective reaches (choice)."""
+HOP = 3e-6
+"""Seconds from one rank to the next, however little is sent (choice)."""
+BUCKET = 25e6
+"""Bytes of gradients that DDP sums at a time, PyTorch's default."""
 ROOM = 0.9
 """Share of a GPU's memory that a step may fill; the rest is for the libraries and what allocation wastes (choice)."""
 
@@ -32,6 +33,10 @@ class Hardware:
     """Bytes/s that a GPU sends to other nodes, its share of the node's network."""
     node: int = 8
     """GPUs of a node."""
+    efficiency: float = 0.5
+    """Share of the peak that the products of a step reach (choice; what large dense models report)."""
+    link: float = 0.7
+    """Share of a link's rate that a collective reaches (choice)."""
 
 
 # The makers' figures for the SXM forms: dense bf16 peak, half of NVLink's two-way rate; the network of their own
@@ -63,6 +68,11 @@ class Seconds:
         return self.compute + self.update + self.exchange + self.communication - self.hidden
 
     @property
+    def communicating(self) -> float:
+        """Share of the step in which ranks send, whatever else they do."""
+        return (self.exchange + self.communication) / self.step
+
+    @property
     def waiting(self) -> float:
         """Share of the step in which nothing but communication happens."""
         return (self.exchange + self.communication - self.hidden) / self.step
@@ -71,26 +81,49 @@ class Seconds:
 def seconds(sizes: Sizes, layout: Layout, hardware: Hardware) -> Seconds:
     """Of a step of ``layout`` on ``hardware``.
 
-    Assumed: products reach EFFICIENCY of the peak and collectives LINK of the slowest link they cross; FSDP's
-    collectives run beside all of the compute, DDP's beside the backward of the last pass; Muon's round of one matrix a
-    rank lasts as long as its largest, and nothing runs beside it. The latency of collectives is left out.
+    Assumed: FSDP's collectives run beside all of the compute, DDP's beside the backward of the last pass. Muon's round of one matrix a rank lasts as long as its largest, and nothing runs beside.
     """
-    store = BYTES[layout.precision][0]
-    flop_rate = EFFICIENCY * hardware.peak
-    link = LINK * (hardware.intra if layout.gpus <= hardware.node else hardware.inter)
+    flop_rate, store = hardware.efficiency * hardware.peak, BYTES[layout.precision][0]
     compute = layout.passes * layout.rows * sizes.length * device_flops(sizes, layout) / flop_rate
-    rounds = _rounds(sizes, layout.gpus)
-    exchange = 0.0
-    if layout.gpus > 1:  # FSDP: the largest to its rank and back; DDP: all of the round to everybody
-        moved = sum(2 * entries(one[0]) if layout.sharded else sum(map(entries, one)) for one in rounds)
-        exchange = store * moved * (layout.gpus - 1) / layout.gpus / link
     # weights, gradients and state are read, and all but gradients written
-    passes = store * layout.share * (3 * sizes.parameters + 2 * sizes.moments) / hardware.memory_rate
-    update = passes + sum(max(map(_muon_flops, one)) for one in rounds) / flop_rate
-    moved = traffic(sizes, layout)
-    communication = sum(size for part, size in moved.items() if part != "Muon's matrices") / link
+    moved = store * layout.share * (3 * sizes.parameters + 2 * sizes.moments)
+    products = sum(max(map(_muon_flops, one)) for one in _rounds(sizes, layout.gpus))
+    update = moved / hardware.memory_rate + products / flop_rate
+    communication = _communication(sizes, layout, hardware) if layout.gpus > 1 else 0.0
     beside = compute if layout.sharded else compute / layout.passes * 2 / 3
+    exchange = _exchange(sizes, layout, hardware) if layout.gpus > 1 else 0.0
     return Seconds(compute, update, exchange, communication, min(communication, beside))
+
+
+def _ring(layout: Layout, hardware: Hardware) -> float:
+    """Bytes/s of a collective that passes from rank to rank: at the border of a node its GPUs share all its ports."""
+    return hardware.link * min(
+        hardware.intra, hardware.node * hardware.inter if layout.gpus > hardware.node else math.inf
+    )
+
+
+def _communication(sizes: Sizes, layout: Layout, hardware: Hardware) -> float:
+    """Seconds for weights and gradients: what is sent, and a hop from each rank to the next for rings, or along the
+    branches of a tree for DDP's sums."""
+    sent = sum(size for part, size in traffic(sizes, layout).items() if part != "Muon's matrices")
+    if layout.sharded:
+        collectives = layout.passes * (2 * sizes.layers + 1) + sizes.layers + 1
+        hops = layout.gpus - 1
+    else:
+        collectives = math.ceil(BYTES[layout.precision][0] * sizes.parameters / BUCKET)
+        hops = 2 * math.ceil(math.log2(layout.gpus))
+    return sent / _ring(layout, hardware) + collectives * hops * HOP
+
+
+def _exchange(sizes: Sizes, layout: Layout, hardware: Hardware) -> float:
+    """Seconds for Muon's matrices. FSDP: a round's largest to its rank and back, through that rank's own port. DDP: all
+    of a round to everybody."""
+    sent, rounds = 0, _rounds(sizes, layout.gpus)
+    for one in rounds:
+        sent += 2 * entries(one[0]) if layout.sharded else sum(map(entries, one))
+    own = hardware.link * (hardware.inter if layout.gpus > hardware.node else hardware.intra)
+    rate = own if layout.sharded else _ring(layout, hardware)
+    return BYTES[layout.precision][0] * sent * (layout.gpus - 1) / layout.gpus / rate
 
 
 def _rounds(sizes: Sizes, gpus: int) -> list[list[Matrix]]:

@@ -95,7 +95,7 @@ def predicted(store: Path, name: str) -> tuple[Sizes, Layout]:
     chosen, _ = resolve(config(store, Path("unused"), *ARMS[name]))
     rows = chosen.train.micro_batch_size
     assert rows
-    layout = Layout(RANKS, chosen.parallel.strategy, "none", rows, 2 // rows, "fp32", masked=False)
+    layout = Layout(RANKS, chosen.parallel.strategy, "none", rows, 2 // rows, "fp32", device="cpu")
     return sizes(chosen, LENGTH), layout
 
 
@@ -169,7 +169,7 @@ def test_recomputation_keeps_its_share(precision, gate):
     found, said = {}, {}
     for kind in ("none", "selective", "block"):
         found[kind] = kept(chosen, kind, precision, rows=4)
-        layout = Layout(1, "ddp", kind, rows=4, precision=precision, masked=False)
+        layout = Layout(1, "ddp", kind, rows=4, precision=precision, device="cpu")
         said[kind] = kept_bytes(sizes(chosen, LENGTH), layout)
     for kind, bytes_kept in found.items():
         assert bytes_kept == pytest.approx(said[kind], rel=0.1), kind
