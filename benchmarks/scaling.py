@@ -77,10 +77,11 @@ def predictions_table(training: Training, hardware: Hardware) -> str:
         how = f"{layout.strategy}, {layout.passes} x {layout.rows}" + (
             "" if layout.recompute == "none" else f", {layout.recompute}"
         )
+        held, days = sum(found.memory.values()) / 1e9, training.tokens / found.tokens_per_s / 86400
+        shares = (found.mfu, found.seconds.communicating, found.seconds.waiting)
         lines.append(
-            (f"{layout.gpus}", f"{batch:,}", how, f"{sum(found.memory.values()) / 1e9:.0f}",
-             f"{found.tokens_per_s:,.0f}", f"{found.mfu:.0%}", f"{found.seconds.communicating:.0%}", f"{found.seconds.waiting:.0%}",
-             f"{training.tokens / found.tokens_per_s / 86400:.2f}")
+            (f"{layout.gpus}", f"{batch:,}", how, f"{held:.0f}", f"{found.tokens_per_s:,.0f}",
+             *(f"{share:.0%}" for share in shares), f"{days:.2f}")
         )  # fmt: skip
     return table(header, lines)
 
@@ -167,7 +168,7 @@ def scaling_figure() -> Figure:
             axes.set_xscale("log", base=2)
             axes.set_xticks(GPUS, [str(gpus) for gpus in GPUS])
             axes.set_xlabel("GPUs (H100)")
-        speed.set_title("million tokens a second")
+        speed.set_title("million tokens a second; dashed: larger batches")
         waiting.set_title("% of a step spent waiting for other ranks")
         figure.legend(loc="outside lower center", ncols=2)
     return figure

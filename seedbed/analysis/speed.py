@@ -81,7 +81,8 @@ class Seconds:
 def seconds(sizes: Sizes, layout: Layout, hardware: Hardware) -> Seconds:
     """Of a step of ``layout`` on ``hardware``.
 
-    Assumed: FSDP's collectives run beside all of the compute, DDP's beside the backward of the last pass. Muon's round of one matrix a rank lasts as long as its largest, and nothing runs beside.
+    Assumed: FSDP's collectives run beside all of the compute, DDP's beside the backward of the last pass. Muon's round
+    of one matrix a rank lasts as long as its largest, and nothing runs beside.
     """
     flop_rate, store = hardware.efficiency * hardware.peak, BYTES[layout.precision][0]
     compute = layout.passes * layout.rows * sizes.length * device_flops(sizes, layout) / flop_rate
