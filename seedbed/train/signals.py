@@ -1,17 +1,23 @@
 """Stopping on request: a first signal asks the loop to save and stop, a second one stops at once."""
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from seedbed.errors import SignalStop
 
+ECHO_S = 2.0
+"""A repetition within so long is the same request: Slurm signals ranks and torchrun, which passes it on to the ranks."""
+
 
 class StopRequest:
     """``signum`` is None until SIGINT or SIGTERM arrives."""
 
     signum: int | None = None
+    at: float = 0.0
+    """time.monotonic() of its arrival."""
 
 
 @contextmanager
@@ -23,9 +29,10 @@ def catch_signals() -> Iterator[StopRequest]:
     request = StopRequest()
 
     def note(signum: int, _frame: FrameType | None) -> None:
-        if request.signum is not None:
+        if request.signum is None:
+            request.signum, request.at = signum, time.monotonic()
+        elif time.monotonic() - request.at > ECHO_S:
             raise SignalStop(signum, "stopped at once by a second signal, without saving")
-        request.signum = signum
 
     try:
         previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
