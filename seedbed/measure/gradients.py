@@ -55,20 +55,20 @@ def tally(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """What adds up over the parts of a gradient, and its largest |entry| [].
 
     The sums [3 + len(DECADES) + 1], fp64: entries, zeros, squares, and how many entries that are not zero lie in each
-    bin of |entry|. Both are on the gradient's device, which need not be waited for. Finite entries are expected.
+    bin of |entry|. Both are on the gradient's device. Finite entries are expected.
     """
     sums = torch.zeros(len(DECADES) + 4, dtype=torch.float64, device=gradient.device)
     largest = torch.zeros((), device=gradient.device)
     bounds = torch.tensor([10.0**exponent for exponent in DECADES], device=gradient.device)
-    for chunk in gradient.detach().flatten().split(CHUNK):
+    for chunk in gradient.detach().flatten().split(CHUNK) if gradient.numel() else ():
         size = chunk.abs().float()
-        zeros = (size == 0).sum()
+        zeros = len(size) - torch.count_nonzero(size)
         bins = torch.bucketize(size, bounds, out_int32=True, right=True)
         counts = torch.bincount(bins, minlength=len(DECADES) + 1).double()
         counts[0] -= zeros
         sums[0] += chunk.numel()
         sums[1] += zeros
-        sums[2] += size.double().square().sum()
+        sums[2] += torch.linalg.vector_norm(chunk, dtype=torch.float64) ** 2
         sums[3:] += counts
         largest = torch.maximum(largest, size.max())
     return sums, largest

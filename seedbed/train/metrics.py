@@ -4,7 +4,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +90,32 @@ def tensorboard(run_dir: str | Path, step: int) -> Iterator[Tracker]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError("train.tensorboard: TensorBoard is not installed; pip install 'seedbed[track]'") from None
-    writer = SummaryWriter(str(Path(run_dir) / "tensorboard"), purge_step=step + 1)
+    folder, writers = str(Path(run_dir) / "tensorboard"), []
+
+    def open_at(row_step: int) -> None:
+        """What stands there from this step on is taken back."""
+        while writers:
+            writers.pop().close()
+        writers.append(SummaryWriter(folder, purge_step=row_step))
 
     def track(row: dict[str, Any]) -> None:
-        for key, value in row.items():
-            if isinstance(value, int | float) and key not in ("step", "seconds"):
-                writer.add_scalar(f"{row['kind']}/{key}", value, row["step"])
-        writer.flush()
+        if row.get("action") == "rollback":
+            open_at(row["step"])
+        for name, value in _scalars(row):
+            writers[0].add_scalar(f"{row['kind']}/{name}", value, row["step"])
+        writers[0].flush()
 
-    with closing(writer):
+    open_at(step + 1)
+    try:
         yield track
+    finally:
+        writers[0].close()
+
+
+def _scalars(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of a row, those of its parts too: ``components/attn.q/0/rms``."""
+    for key, value in row.items():
+        if isinstance(value, dict):
+            yield from _scalars(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and key not in ("step", "seconds"):
+            yield prefix + key, value

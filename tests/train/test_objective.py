@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seedbed.train import objective
-from seedbed.train.objective import chunked_cross_entropy, token_losses
+from seedbed.train.objective import chunked_cross_entropy, cross_entropy_and_z, token_losses
 
 
 def example(n=23, d=8, v=37, masked=0.3, dtype=torch.float64, seed=0):
@@ -236,3 +236,40 @@ def test_no_tensor_is_as_large_as_the_logits():
     with Watch():
         chunked_cross_entropy(hidden, head, torch.randint(vocab, (tokens,))).backward()
     assert largest == 4 * 128 * vocab  # the logits of all tokens would be eight times that
+
+
+@pytest.mark.parametrize("chunk", [5, None])
+def test_z_loss_and_its_gradients_equal_autograd_in_fp64(chunk):
+    hidden, head, targets = example()
+    loss, z = cross_entropy_and_z(hidden, head, targets, 0.125, 0.3, chunk)
+    logits = F.linear(hidden, head)[targets != -100]
+    penalty = 0.3 * 0.125 * logits.logsumexp(1).square().sum()
+    plain_loss = F.cross_entropy(logits, targets[targets != -100], reduction="sum") * 0.125
+    torch.testing.assert_close(z, penalty)
+    torch.testing.assert_close(loss - z, plain_loss)
+    assert not z.requires_grad
+    both = gradients(loss * 3, hidden, head), gradients((plain_loss + penalty) * 3, hidden, head)
+    for got, expected in zip(*both, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_z_loss_of_nothing_is_nothing_and_without_gradients_it_is_the_same():
+    hidden, head, targets = example()
+    loss, z = cross_entropy_and_z(hidden, head, targets, 1.0, 0.3)
+    with torch.no_grad():
+        again = cross_entropy_and_z(hidden, head, targets, 1.0, 0.3)
+    torch.testing.assert_close(again, (loss.detach(), z))
+    none = cross_entropy_and_z(hidden, head, torch.full_like(targets, -100), 1.0, 0.3)
+    assert [one.item() for one in none] == [0, 0]
+    off = cross_entropy_and_z(hidden, head, targets, 1.0, 0.0)
+    assert torch.equal(off[0], chunked_cross_entropy(hidden, head, targets))
+    assert off[1] == 0
+
+
+def test_z_loss_under_autocast_stays_in_fp32():
+    hidden, head, targets = example(n=64, d=32, v=200, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, z = cross_entropy_and_z(hidden, head, targets, 1 / 64, 1e-2, 16)
+        expected = 1e-2 / 64 * F.linear(hidden, head)[targets != -100].float().logsumexp(1).square().sum()
+    assert loss.dtype == z.dtype == torch.float32
+    assert z.item() == pytest.approx(expected.item(), rel=1e-5)
