@@ -19,8 +19,9 @@ from seedbed.data.prepare import prepare
 from seedbed.data.spec import spec_from
 from seedbed.data.stdlib import stdlib_records
 from seedbed.data.store import Store
-from seedbed.train.loop import Job, save, train_step
+from seedbed.train.loop import Job, train_step
 from seedbed.train.metrics import Metrics
+from seedbed.train.saver import Saver
 from seedbed.train.setup import resolve, start
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "cpu.yaml"
@@ -64,7 +65,8 @@ def main() -> None:
         step_seconds(original)
         metrics = Metrics(original.run_dir, 0, [])
         began = time.perf_counter()
-        save(original, metrics)
+        with Saver(original, metrics) as saver:
+            saver.save()
         saving = time.perf_counter() - began
         resumed = begin(config, folder / "resumed", store)
         evaluate = heldout_evaluation(evaluated, store)

@@ -276,6 +276,11 @@ class TrainConfig(Section):
     """Steps between checkpoints; 0: only at the end and when a signal stops the run."""
     keep_checkpoints: Positive = 2
     """Newest checkpoints to keep; the newest whole one is never removed."""
+    keep_best: bool = True
+    """Keep the checkpoint with the lowest held-out loss besides, of those that were evaluated at their own step."""
+    async_checkpoints: bool = True
+    """Write checkpoints beside the steps, from a copy of weights and optimizer state in the memory of the CPU; false:
+    training stands still meanwhile, and no copy is made."""
     init_from: Folder | None = None
     """A run or checkpoint whose weights this run starts from (weights only; everything else starts anew)."""
     tensorboard: bool = False

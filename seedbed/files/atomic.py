@@ -11,10 +11,9 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from seedbed.errors import InputError
 
@@ -98,6 +97,13 @@ def clear_leftovers(folder: Path) -> None:
         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder: nothing stands at its name from the first moment, also when the removal is cut short."""
+    aside = _aside(folder)
+    folder.rename(aside)
+    shutil.rmtree(aside)
+
+
 def write_atomic(path: str | Path, content: str | bytes) -> None:
     """Replace the file at ``path`` by ``content``; a crash leaves the old file or the new one, never a mix.
 
@@ -123,10 +129,16 @@ def sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def fingerprint(path: Path) -> tuple[int, str]:
+    """(bytes, SHA-256) of a file, as a committed folder lists it."""
+    return path.stat().st_size, sha256(path)
+
+
 @contextmanager
-def atomic_folder(path: str | Path) -> Iterator[Path]:
+def atomic_folder(path: str | Path, known: Mapping[str, tuple[int, str]] | None = None) -> Iterator[Path]:
     """Build the folder ``path`` aside and put it in place, committed, when the ``with`` block ends without error.
 
+    ``known``, looked at then, has fingerprints of files by their names in the folder, which are not read again.
     An existing folder at ``path`` is replaced at that moment. A writer killed between the two renames of a
     replacement leaves the old folder aside; the next writer of ``path`` brings it back. Left-overs of writers that
     died are removed. Where ``path`` is a link, what it points at is replaced. Callers that did not make the folder at
@@ -142,7 +154,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     try:
         with _naming(path):
             yield aside
-            _commit(aside)
+            _commit(aside, known or {})
         if path.exists():
             old = _aside(path, "old-")
             try:
@@ -160,19 +172,20 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _commit(folder: Path) -> None:
+def _commit(folder: Path, known: Mapping[str, tuple[int, str]]) -> None:
     """Flush everything in the folder to the disk, then write the list of its files."""
     for entry in sorted(folder.rglob("*")):
         sync(entry)
-    commit(folder)
+    commit(folder, known=known)
 
 
-def commit(folder: Path, leave_out: Collection[str] = ()) -> None:
+def commit(folder: Path, leave_out: Collection[str] = (), known: Mapping[str, tuple[int, str]] | None = None) -> None:
     """Write the list of the files in ``folder``, which makes it a whole one; ``leave_out`` are entries of the folder.
 
-    What lies in a committed folder inside is listed as it is listed there, without being read again.
+    What lies in a committed folder inside is listed as it is listed there, and what is ``known`` (fingerprints by
+    name) as that says, without being read again.
     """
-    listing: dict[str, dict[str, Any]] = {}
+    listing = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in (known or {}).items()}
     for entry in sorted(folder.rglob("*")):
         name = entry.relative_to(folder).as_posix()
         if entry.is_file() and name not in listing and name != COMMIT and name.partition("/")[0] not in leave_out:
@@ -180,7 +193,9 @@ def commit(folder: Path, leave_out: Collection[str] = ()) -> None:
                 inside = entry.parent.relative_to(folder).as_posix()
                 for file, (size, digest) in listed(entry.parent).items():
                     listing[f"{inside}/{file}"] = {"bytes": size, "sha256": digest}
-            listing.setdefault(name, {"bytes": entry.stat().st_size, "sha256": sha256(entry)})
+            if name not in listing:
+                size, digest = fingerprint(entry)
+                listing[name] = {"bytes": size, "sha256": digest}
     content = {"format_version": 1, "files": {name: listing[name] for name in sorted(listing)}}
     write_atomic(folder / COMMIT, json.dumps(content, indent=1))
 
@@ -201,20 +216,25 @@ def folder_damage(path: str | Path, hashed: Callable[[str], bool] = lambda _: Tr
 
     ``hashed`` says by its name whether a file's content is read and compared; of the others the size is.
     """
+    return next(damages(path, hashed), None)
+
+
+def damages(path: str | Path, hashed: Callable[[str], bool] = lambda _: True) -> Iterator[str]:
+    """All that is wrong with a committed folder, a line for each file; ``hashed`` as for `folder_damage`."""
     path = Path(path)
     try:
         expected = listed(path)
     except InputError as error:
-        return str(error)
+        yield str(error)
+        return
     for name, (size, digest) in expected.items():
         file = path / name
         if not file.is_file():
-            return f"{name} is missing"
-        if file.stat().st_size != size:
-            return f"{name} has {file.stat().st_size} bytes instead of {size}"
-        if hashed(name) and sha256(file) != digest:
-            return f"the content of {name} changed (SHA-256 differs)"
-    return None
+            yield f"{name} is missing"
+        elif file.stat().st_size != size:
+            yield f"{name} has {file.stat().st_size} bytes instead of {size}"
+        elif hashed(name) and sha256(file) != digest:
+            yield f"the content of {name} changed (SHA-256 differs)"
 
 
 def require_replaceable(path: str | Path, marker: str) -> None:

@@ -1,7 +1,6 @@
 """Which optimizer updates which parameter, decided from the parameter table alone."""
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -12,7 +11,6 @@ from seedbed.config.tree import OptimConfig
 from seedbed.errors import InputError
 from seedbed.facts.fact import EMBEDDING_ROLES, ParameterFact
 from seedbed.facts.table import canonical
-from seedbed.init.sharding import write_whole
 from seedbed.optim.adamw import AdamWFp32
 from seedbed.optim.muon import Muon
 
@@ -83,28 +81,6 @@ class Optimizers:
             for name, parameter in zip(group["param_names"], group["params"], strict=True)
             for key, value in optimizer.state[parameter].items()
         }
-
-    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy ``tensors`` into the state, by name.
-
-        Raises InputError, before anything is changed, when a name is missing, unknown, or of another shape.
-        """
-        own = self.state_dict()
-        problems = [f"{name} is missing" for name in own.keys() - tensors.keys()]
-        problems += [f"{name} belongs to no parameter" for name in tensors.keys() - own.keys()]
-        problems += [
-            f"{name} has shape {list(tensors[name].shape)} instead of {list(own[name].shape)}"
-            for name in own.keys() & tensors.keys()
-            if tensors[name].shape != own[name].shape
-        ]
-        if problems:
-            more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise InputError(
-                f"optimizer state: {'; '.join(sorted(problems)[:3])}{more}; "
-                "resume with the model and optimizer that wrote it, or start anew from its weights (train.init_from)"
-            )
-        for name, value in own.items():
-            write_whole(value, tensors[name])
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a group: group, optimizer, tensors, parameters, lr (now), weight_decay."""

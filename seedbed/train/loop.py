@@ -23,14 +23,16 @@ from seedbed.errors import GuardStop, SignalStop
 from seedbed.model import Decoder
 from seedbed.optim.groups import Optimizers
 from seedbed.optim.schedule import rate
+from seedbed.parallel.watch import watching
 from seedbed.parallel.world import World
 from seedbed.parallel.wrap import accumulating
-from seedbed.train.checkpoint import prune, save_checkpoint, standing
+from seedbed.train.checkpoint import standing
 from seedbed.train.guard import Guard
 from seedbed.train.looks import gradient_components, lost_updates, rounded_sample
 from seedbed.train.metrics import Metrics, Tracker
 from seedbed.train.objective import cross_entropy_and_z
 from seedbed.train.progress import training_progress
+from seedbed.train.saver import Saver
 from seedbed.train.signals import catch_signals
 
 Evaluate = Callable[[], dict[str, Any]]
@@ -56,6 +58,7 @@ class Job:
     step: int = 0  # completed optimizer steps
     tokens: int = 0  # supervised tokens so far
     seconds: float = 0.0  # spent in steps so far, over all processes of the run
+    heldout: float | None = None  # nats a token of the weights as they are, where they were evaluated
     guard: Guard = field(default_factory=Guard)
 
 
@@ -68,11 +71,15 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
     config, leads = job.config.train, job.world.leads
     metrics = Metrics(job.run_dir if leads else None, job.step, trackers)
     showing = training_progress(config.steps, job.step, quiet=not leads)
-    with closing(metrics), catch_signals() as stop, showing as progress:
+    watched = watching(job.world, job.run_dir, job.config.parallel.timeout_s)
+    with closing(metrics), catch_signals() as stop, watched, showing as progress, Saver(job, metrics) as saver:
         while job.step < config.steps:
             row = train_step(job)
+            job.heldout = None
+            saver.poll()
             gradients = row.pop("gradients", None)
             if row["kind"] == "guard":
+                saver.wait()  # what is on its way may be what a rollback goes to
                 _pass_over(job, row, go_back, metrics)
                 if row["action"] == "rollback":
                     continue
@@ -84,11 +91,17 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
                     metrics.write({"kind": "gradients", "step": job.step, "components": gradients})
                 progress(job.step, row["loss"], row["tokens_per_s"])
             if _due(config.eval_every, job.step, done):
-                metrics.write({"kind": "eval", "step": job.step, **evaluate()})
+                job.world.at(job.step, "evaluation")
+                found = evaluate()
+                job.heldout = found["nats_per_token"]
+                metrics.write({"kind": "eval", "step": job.step, **found})
+            job.world.at(job.step, "signals")
             signum = job.world.max(stop.signum or 0)  # whichever rank it came to, all stop after the same step
             if signum or _due(config.checkpoint_every, job.step, done):
-                path = save(job, metrics)
+                job.world.at(job.step, "checkpoint")
+                path = saver.save()
                 if signum and not done:
+                    saver.wait()
                     raise SignalStop(signum, f"saved {path} after step {job.step}; the same command resumes it")
 
 
@@ -98,7 +111,9 @@ def train_step(job: Job) -> dict[str, Any]:
     """
     config, world, began = job.config, job.world, time.perf_counter()
     number, position = job.step + 1, job.loader.position
+    world.at(number, "data")
     batch = job.loader.next_batch()
+    world.at(number, "count")
     (n_targets,) = world.sum(int((batch.targets != IGNORED).sum()))
     if n_targets == 0:
         raise GuardStop(
@@ -110,12 +125,14 @@ def train_step(job: Job) -> dict[str, Any]:
     loss, z_loss = backward(job, batch, n_targets)
     every = config.train.gradients_every
     watched = {"gradients": gradient_components(job.model, world)} if every and number % every == 0 else {}
+    world.at(number, "clipping")
     loss, z_loss, norms = world.sum(loss, z_loss, clip(job.model, config.train.clip_norm))
     norm = norms / world.size  # the very same number on each rank, so that all judge alike
     verdict = job.guard.decide(loss, norm, config.train.guard)
     if verdict.action == "stop":
         _stop(job, verdict.why)
     elif verdict.action == "update":
+        world.at(number, "optimizer")
         sample = rounded_sample(job.model)
         job.optimizers.step()
         lost = {"lost_updates": lost_updates(sample, world)} if sample else {}
@@ -149,9 +166,12 @@ def backward(job: Job, batch: Batch, n_targets: float) -> tuple[float, float]:
         autocast = torch.autocast(world.device.type, torch.bfloat16, enabled=config.precision == "bf16")
         with accumulating(job.forward, last=number == len(micros)):
             with autocast:
+                world.at(job.step + 1, "forward")
                 hidden = job.forward(ids, doc_ids, hidden=True, positions=positions)  # [b, T, D]
+                world.at(job.step + 1, "loss")
                 scale = world.size / n_targets  # gradients are averaged over ranks
                 part, z = cross_entropy_and_z(hidden, job.model.head_weight, targets, scale, config.z_loss)
+            world.at(job.step + 1, "backward")
             part.backward()
         sums += torch.stack((part.detach() - z, z))
     loss, z_loss = (sums / world.size).tolist()
@@ -162,14 +182,6 @@ def clip(model: nn.Module, bound: float | None) -> float:
     """Scale the gradients of all parameters to a global norm of ``bound`` at most; returns the norm before that."""
     norm = nn.utils.clip_grad_norm_(model.parameters(), bound or math.inf)
     return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
-
-
-def save(job: Job, metrics: Metrics) -> Path:
-    """Write a checkpoint of the job and remove the oldest ones; raises as save_checkpoint does."""
-    metrics.sync()
-    path = save_checkpoint(job)
-    job.world.by_lead(lambda: prune(job.run_dir, job.config.train.keep_checkpoints, path))
-    return path
 
 
 def _due(every: int, step: int, done: bool) -> bool:

@@ -34,6 +34,8 @@ RESUMABLE = {
     "train.eval_sequences",
     "train.checkpoint_every",
     "train.keep_checkpoints",
+    "train.keep_best",
+    "train.async_checkpoints",
     "train.tensorboard",
     "parallel.strategy",
     "parallel.recompute",

@@ -13,11 +13,11 @@ from seedbed.data.loader import Loader
 from seedbed.data.store import Store
 from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import parameter_facts, parts_of
-from seedbed.files.atomic import sha256
+from seedbed.files.atomic import COMMIT, sha256
+from seedbed.files.safetensors import WEIGHTS, Tensors, part_files, weight_files
 from seedbed.init import apply_plan, make_plan
 from seedbed.init.materialize import materialize_
 from seedbed.init.report import FORMAT_VERSION, ReceiptRow
-from seedbed.init.sharding import write_whole
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
 from seedbed.optim.schedule import validate
@@ -26,9 +26,9 @@ from seedbed.parallel.wrap import recompute, replicate, shard
 from seedbed.train.checkpoint import (
     Checkpoint,
     check_whole,
+    load_into,
     newest_checkpoint,
     read_checkpoint,
-    read_weights,
     restore_rng,
 )
 from seedbed.train.guard import Guard
@@ -131,7 +131,7 @@ def _check_multipliers(model: ModelConfig, trained: ModelConfig, path: Path) -> 
 def loaded_receipt(model: Decoder, path: Path) -> dict[str, Any]:
     """A receipt of weights that were loaded instead of drawn: where from, and what they measure."""
     rows = []
-    for part, values in parts_of(parameter_facts(model), read_weights(path)):
+    for part, values in parts_of(parameter_facts(model), Tensors(weight_files(path))):
         std, mean = values.std(correction=0).item(), values.mean().item()
         rows.append(ReceiptRow(part.name, part.role, part.shape, "loaded", 0.0, std, mean))
     return {"format_version": FORMAT_VERSION, "init_from": str(path), "rows": [asdict(row) for row in rows]}
@@ -142,19 +142,7 @@ def load_weights(model: nn.Module, folder: Path) -> None:
 
     Raises InputError naming the tensors that are missing, unknown or of another shape; the model is then untouched.
     """
-    state, own = read_weights(folder), model.state_dict()
-    problems = [f"{name} is missing" for name in own if name not in state]
-    problems += [f"{name} has no place in the model" for name in state if name not in own]
-    problems += [
-        f"{name} has shape {list(state[name].shape)} instead of {list(own[name].shape)}"
-        for name in own
-        if name in state and state[name].shape != own[name].shape
-    ]
-    if problems:
-        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise InputError(f"{folder}: {'; '.join(problems[:3])}{more}; the model section must be that of the checkpoint")
-    for name, tensor in own.items():
-        write_whole(tensor, state[name])
+    load_into(model.state_dict(), weight_files(folder), "the model section must be that of the checkpoint")
 
 
 def checkpoint_of(path: str | Path) -> Path:
@@ -163,7 +151,7 @@ def checkpoint_of(path: str | Path) -> Path:
     Raises InputError when there is none.
     """
     path = Path(path)
-    if any((path / name).is_file() for name in ("commit.json", "model.safetensors")):  # a checkpoint, whole or not
+    if any((path / name).exists() for name in (COMMIT, WEIGHTS, "state.json")):  # a checkpoint, whole or not
         check_whole(path)
         return path
     read_config(path)  # says so where it is no run at all
@@ -210,6 +198,7 @@ def start(config: Config, run_dir: Path, store: Store, newest: Path | None = Non
             rank=world.rank,
             world_size=world.size,
             prefetch=config.data.prefetch,
+            pin=world.device.type == "cuda",
         ),
         world=world,
         receipt=receipt,
@@ -232,7 +221,8 @@ def _restore(job: Job, checkpoint: Checkpoint) -> None:
 
 
 def _restore_state(job: Job, checkpoint: Checkpoint) -> None:
-    job.optimizers.load_state_dict(checkpoint.optimizer)
+    advice = "resume with the model and optimizer that wrote it, or start anew from its weights (train.init_from)"
+    load_into(job.optimizers.state_dict(), part_files(checkpoint.path, "optimizer"), advice)
     restore_rng(checkpoint.rng)
     job.step, job.tokens, job.guard = checkpoint.step, checkpoint.tokens, Guard(**checkpoint.guard)
 

@@ -142,6 +142,12 @@ class Pair(nn.Module):
             self.attn.add_module(name, nn.Linear(6, 6, bias=False))
 
 
+def restore(optimizers, saved):
+    """As a checkpoint does it: into the tensors, by name."""
+    for entry, tensor in optimizers.state_dict().items():
+        tensor.copy_(saved[entry])
+
+
 @pytest.mark.parametrize("name", ["muon", "adamw"])
 def test_state_follows_the_name_when_parameters_swap_places(name):
     optim = config(f"optim.name={name}").optim
@@ -151,7 +157,7 @@ def test_state_follows_the_name_when_parameters_swap_places(name):
         parameter.grad = torch.randn(6, 6, generator=torch.Generator().manual_seed(index))
     optimizers[0].step()
     saved = {key: value.clone() for key, value in optimizers[0].state_dict().items()}
-    optimizers[1].load_state_dict(saved)
+    restore(optimizers[1], saved)
     key = {"muon": "momentum", "adamw": "exp_avg"}[name]
     restored = optimizers[1].state_dict()
     assert saved.keys() == restored.keys()
@@ -175,23 +181,6 @@ def test_wrapper_prefixes_do_not_reach_the_names_of_the_state():
     plain = build_optimizers(model, parameter_facts(model), config().optim)
     assert optimizers.state_dict().keys() == plain.state_dict().keys()
     assert not [name for name in plain.state_dict() if "_orig_mod" in name]
-
-
-def test_state_of_another_model_is_refused_and_nothing_changes():
-    _, optimizers = build()
-    good = {name: torch.ones_like(tensor) for name, tensor in optimizers.state_dict().items()}
-    short = dict(good)
-    name = "layers.0.attn.o.weight.momentum"
-    del short[name]
-    with pytest.raises(InputError, match=r"optimizer state: layers\.0\.attn\.o\.weight\.momentum is missing; resume"):
-        optimizers.load_state_dict(short)
-    with pytest.raises(InputError, match="x belongs to no parameter"):
-        optimizers.load_state_dict({**good, "x": torch.ones(1)})
-    with pytest.raises(InputError, match=r"has shape \[2\] instead of \[16, 16\]"):
-        optimizers.load_state_dict({**good, name: torch.ones(2)})
-    assert not any(tensor.any() for tensor in optimizers.state_dict().values())
-    optimizers.load_state_dict(good)
-    assert all((tensor == 1).all() for tensor in optimizers.state_dict().values())
 
 
 def test_facts_of_another_model_are_refused():

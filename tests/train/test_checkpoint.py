@@ -15,14 +15,19 @@ from seedbed.config import Config
 from seedbed.config.load import from_tree
 from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import parameter_facts
+from seedbed.files.atomic import atomic_folder
+from seedbed.files.safetensors import part_files
 from seedbed.init import initialize_
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
 from seedbed.parallel.world import World
-from seedbed.train import checkpoint
-from seedbed.train.checkpoint import check_whole, newest_checkpoint, prune, read_checkpoint, save_checkpoint
+from seedbed.train import writing
+from seedbed.train.checkpoint import check_whole, load_into, newest_checkpoint, read_checkpoint, restore_rng
 from seedbed.train.loop import Job
+from seedbed.train.metrics import Metrics
+from seedbed.train.retention import prune
 from seedbed.train.run import read_config
+from seedbed.train.saver import Saver
 
 RUN_V1 = Path(__file__).parents[1] / "fixtures" / "run_v1"
 FILES = [
@@ -63,10 +68,16 @@ def job(tmp_path):
 
 def save_at(job, *steps):
     paths = []
-    for step in steps:
-        job.step, job.tokens = step, 10 * step
-        paths.append(save_checkpoint(job))
+    job.config = with_train(job.config, keep_checkpoints=1000)
+    with Saver(job, Metrics(None, 0, [])) as saver:
+        for step in steps:
+            job.step, job.tokens = step, 10 * step
+            paths.append(saver.save())
     return paths
+
+
+def with_train(config, **changes):
+    return config.model_copy(update={"train": config.train.model_copy(update=changes)})
 
 
 def names(run_dir):
@@ -86,13 +97,14 @@ def test_what_is_saved_is_read_back(job):
     assert found.receipt == job.receipt
     assert read_config(path) == job.config
     own = job.optimizers.state_dict()
-    assert found.optimizer.keys() == own.keys()
-    assert all(torch.equal(found.optimizer[name], own[name]) for name in own)
+    optimizer = load_file(path / "optimizer.safetensors")
+    assert optimizer.keys() == own.keys()
+    assert all(torch.equal(optimizer[name], own[name]) for name in own)
     weights = load_file(path / "model.safetensors")
     assert weights.keys() == job.model.state_dict().keys()
     assert all(torch.equal(weights[name], tensor) for name, tensor in job.model.state_dict().items())
     torch.manual_seed(99)
-    checkpoint.restore_rng(found.rng)
+    restore_rng(found.rng)
     assert torch.equal(torch.rand(4), expected)
     modes = {entry.stat().st_mode for entry in path.iterdir() if entry.is_file() and entry.name != "commit.json"}
     assert len(modes) == 1  # whoever may read one file may read them all
@@ -106,8 +118,8 @@ def test_names_carry_no_wrapper_and_a_tied_tensor_is_saved_once(tmp_path):
             self.lm_head.weight = self.embed.weight
 
     model = Tied()
-    assert list(checkpoint._weights(model)) == ["embed.weight"]
-    assert list(checkpoint._weights(nn.DataParallel(model))) == ["embed.weight"]
+    assert list(writing.named_weights(model)) == ["embed.weight"]
+    assert list(writing.named_weights(nn.DataParallel(model))) == ["embed.weight"]
     job = make_job(tmp_path, "model.tied=true")
     (path,) = save_at(job, 1)
     assert "embed.weight" in load_file(path / "model.safetensors")
@@ -143,7 +155,7 @@ def test_each_file_damaged_in_turn_falls_back_and_says_so(job, name, harm):
     assert name in notes[0]
     with pytest.raises(InputError, match="step_00000002: .*give another checkpoint"):
         check_whole(new)
-    prune(job.run_dir, 1, old)  # a damaged later one does not count
+    prune(job.run_dir, 1, old, False)  # a damaged later one does not count
     assert newest_checkpoint(job.run_dir)[0] == old
 
 
@@ -157,17 +169,17 @@ def test_a_run_with_damaged_checkpoints_only_has_none(job):
 
 def test_prune_keeps_the_newest_ones(job):
     newest = save_at(job, 1, 2, 3, 10)[-1]
-    removed = prune(job.run_dir, 2, newest)
+    removed = prune(job.run_dir, 2, newest, False)
     assert names(job.run_dir) == ["step_00000003", "step_00000010"]
     assert [path.name for path in removed] == ["step_00000002", "step_00000001"]
-    assert prune(job.run_dir, 2, newest) == []
+    assert prune(job.run_dir, 2, newest, False) == []
 
 
 def test_prune_removes_what_killed_saves_left(job):
     (path,) = save_at(job, 4)
     (path.parent / ".partial-1-step_00000003").mkdir()
     (path.parent / ".partial-1-step_00000003" / "model.safetensors").write_bytes(b"half")
-    prune(job.run_dir, 2, path)
+    prune(job.run_dir, 2, path, False)
     assert names(job.run_dir) == ["step_00000004"]
 
 
@@ -189,12 +201,12 @@ def test_a_newer_format_is_refused_not_passed_over(job):
     save_at(job, 1)
     (path,) = save_at(job, 2)
     state = json.loads((path / "state.json").read_text())
-    with checkpoint.atomic_folder(job.run_dir / "checkpoints" / "step_00000003") as folder:
+    with atomic_folder(job.run_dir / "checkpoints" / "step_00000003") as folder:
         shutil.copytree(path, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("commit.json"))
-        (folder / "state.json").write_text(json.dumps({**state, "format_version": 2}))
-    with pytest.raises(InputError, match=r"state\.json: format_version 2, this release reads 1; use"):
+        (folder / "state.json").write_text(json.dumps({**state, "format_version": 3}))
+    with pytest.raises(InputError, match=r"state\.json: format_version 3, this release reads 1 and 2; use"):
         newest_checkpoint(job.run_dir)
-    with pytest.raises(InputError, match="format_version 2"):
+    with pytest.raises(InputError, match="format_version 3"):
         read_checkpoint(job.run_dir / "checkpoints" / "step_00000003")
 
 
@@ -209,7 +221,7 @@ def test_saving_a_step_again_replaces_it(job):
 
 def test_no_room_on_the_disk_is_seen_before_writing(job, monkeypatch):
     save_at(job, 1)
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 500_000))
+    monkeypatch.setattr(writing.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 500_000))
     with pytest.raises(InputError, match=r"step_00000002: a checkpoint needs 1\.1 MB, its disk has 0\.5 MB free; .*"):
         save_at(job, 2)
     assert names(job.run_dir) == ["step_00000001"]
@@ -224,7 +236,7 @@ def test_no_room_on_the_disk_is_seen_before_writing(job, monkeypatch):
 )
 def test_a_disk_that_fills_up_while_saving_leaves_nothing_behind(job, monkeypatch, error):
     save_at(job, 1)
-    save_file = checkpoint.save_file
+    save_file = writing.save_file
 
     def fill(tensors, path):
         if path.name == "optimizer.safetensors":
@@ -232,7 +244,7 @@ def test_a_disk_that_fills_up_while_saving_leaves_nothing_behind(job, monkeypatc
             raise error
         save_file(tensors, path)
 
-    monkeypatch.setattr(checkpoint, "save_file", fill)
+    monkeypatch.setattr(writing, "save_file", fill)
     with pytest.raises(InputError, match="needs .* MB, its disk has .* MB free; make room"):
         save_at(job, 2)
     assert names(job.run_dir) == ["step_00000001"]
@@ -243,8 +255,10 @@ def test_other_errors_of_the_disk_are_not_called_a_full_one(job, monkeypatch):
     def fail(tensors, path):
         raise PermissionError(errno.EACCES, "no")
 
-    monkeypatch.setattr(checkpoint, "save_file", fail)
-    with pytest.raises(PermissionError):
+    monkeypatch.setattr(writing, "save_file", fail)
+    with pytest.raises(
+        InputError, match=r"step_00000001: cannot be written \(\[Errno 13\] no\); mend that .* no checkpoint"
+    ):
         save_at(job, 1)
     assert names(job.run_dir) == []
 
@@ -253,13 +267,13 @@ TMPFS = """
 import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from test_checkpoint import checkpoint, make_job, names, newest_checkpoint, save_at
+from test_checkpoint import InputError, make_job, names, newest_checkpoint, save_at, writing
 job = make_job(Path({disk!r}))
-checkpoint.shutil.disk_usage = lambda _: checkpoint.shutil._ntuple_diskusage(0, 0, 10**9)  # as if room vanished
+writing.shutil.disk_usage = lambda _: writing.shutil._ntuple_diskusage(0, 0, 10**9)  # as if room vanished
 for step in range(1, 100):
     try:
         save_at(job, step)
-    except checkpoint.InputError as error:
+    except InputError as error:
         assert "MB free" in str(error), error
         assert newest_checkpoint(job.run_dir)[0].name == f"step_{{step - 1:08d}}"
         assert names(job.run_dir)[-1] == f"step_{{step - 1:08d}}", names(job.run_dir)
@@ -287,7 +301,7 @@ def test_a_run_of_format_version_1_is_still_read(tmp_path):
     assert (found.step, found.tokens, found.loader["position"]) == (4, 252, 8)
     trained = load(RUN_V1)
     optimizers = build_optimizers(trained.model, parameter_facts(trained.model), trained.config.optim)
-    optimizers.load_state_dict(found.optimizer)
+    load_into(optimizers.state_dict(), part_files(path, "optimizer"), "")
     assert optimizers.state_dict()["embed.weight.step"] == 4
     logits = trained.model(torch.arange(1, 9)[None])  # [1, 8, V]
     expected = torch.tensor([-0.31547755, -0.13086544, -0.58757204])
