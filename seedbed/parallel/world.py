@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.rendezvous import rendezvous
 
 from seedbed.errors import InputError, LostRank, Stop
 from seedbed.parallel.launched import launched
@@ -155,7 +156,7 @@ def open_world(device: str, timeout_s: float) -> Iterator[World]:
     ``timeout_s`` is how long a rank waits for the others within a step. Raises InputError as pick_device and launched
     do, and LostRank where the others do not come or have gone.
     """
-    chosen, (_, size) = pick_device(device), launched()
+    chosen, (rank, size) = pick_device(device), launched()
     if size == 1:
         yield World(chosen)
         return
@@ -163,11 +164,12 @@ def open_world(device: str, timeout_s: float) -> Iterator[World]:
         torch.cuda.set_device(chosen)
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+        patience = timedelta(seconds=timeout_s)
+        dist.init_process_group(backend, timeout=patience, store=_store(patience), rank=rank, world_size=size)
         control = dist.new_group(backend="gloo", timeout=PATIENCE)
         assert isinstance(control, dist.ProcessGroup)
         mesh = init_device_mesh(chosen.type, (size,))
-        yield World(chosen, dist.get_rank(), size, mesh, control)
+        yield World(chosen, rank, size, mesh, control)
     except RuntimeError as error:
         if not between_ranks(error):
             raise
@@ -175,6 +177,14 @@ def open_world(device: str, timeout_s: float) -> Iterator[World]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _store(timeout: timedelta) -> dist.Store:
+    """Where the ranks find each other. When torchrun starts them over it keeps its store with the addresses of those
+    that are dead, so that each start needs names of its own.
+    """
+    store, _, _ = next(rendezvous("env://", timeout=timeout))
+    return dist.PrefixStore(f"start-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
 def fail_everywhere(error: Stop) -> NoReturn:
