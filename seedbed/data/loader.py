@@ -20,7 +20,8 @@ class Loader:
     batch, in order. So the order of samples does not depend on ranks, batch size, micro-batches or restarts.
 
     A thread makes ``prefetch`` batches ahead. The position is what was handed out, whatever was made; batches made for
-    another position are dropped. Raises InputError on an empty split and on a batch that ranks cannot share evenly.
+    another position are dropped. With ``pin`` batches are made in pinned memory, which a GPU copies from beside its
+    other work. Raises InputError on an empty split and on a batch that ranks cannot share evenly.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Loader:
         rank: int = 0,
         world_size: int = 1,
         prefetch: int = 2,
+        pin: bool = False,
     ):
         if len(split) == 0:
             raise InputError(f"the split {split.name!r} of the store is empty; prepare data with documents in it")
@@ -49,6 +51,7 @@ class Loader:
         self._rows = batch_size // world_size
         self._first_row = rank * self._rows
         self._prefetch = prefetch
+        self._pin = pin
         self._ahead: deque[tuple[int, Future[Batch]]] = deque()  # batches and the positions they begin at, in order
         self._thread = ThreadPoolExecutor(1, "loader")  # starts with the first batch, ends with the loader
 
@@ -109,4 +112,5 @@ class Loader:
         for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
             of = epochs == epoch
             bins[of] = ORDERS[self._order](places[of], len(self._split), self._seed, epoch)
-        return self._split.windows(bins)
+        batch = self._split.windows(bins)
+        return Batch(*(tensor.pin_memory() for tensor in batch)) if self._pin else batch

@@ -78,6 +78,8 @@ class Decoder(nn.Module):
         self.norm = make_norm(config.norm, config.d_model, config.norm_eps, config.bias)
         self.head = None if config.tied else Linear(config.d_model, config.vocab_size, bias=False)
         self.output_multiplier = 1.0 if config.output_multiplier is None else config.output_multiplier
+        # compiled blocks need shapes that no document decides: a mask on a CPU too
+        self.same_shapes = False
 
     @property
     def head_weight(self) -> Tensor:
@@ -148,5 +150,5 @@ class Decoder(nn.Module):
             raise ValueError("doc_ids with a filled cache are not supported: cache one document a row")
         if positions is None:
             positions = index - document_starts(doc_ids)  # [B, T]
-        sliced = ids.device.type == "cpu" and not torch.compiler.is_compiling()
+        sliced = ids.device.type == "cpu" and not (self.same_shapes or torch.compiler.is_compiling())
         return positions, segments(doc_ids) if sliced else document_mask(doc_ids)
