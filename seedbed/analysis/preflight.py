@@ -28,7 +28,7 @@ from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
 from seedbed.parallel.world import pick_device
 from seedbed.report.preflight_rows import Arm, FirstStep, LostRow
-from seedbed.train.objective import chunked_cross_entropy
+from seedbed.train.objective import cross_entropy_and_z
 
 PRECISION_TOKENS = 256  # of one sequence: the bf16 pass keeps the states of all layers, twice
 LOGIT_TOKENS = 256  # about so many show the scale of the logits; those of every token might not fit
@@ -89,12 +89,14 @@ def first_step(model: Decoder, facts: list[ParameterFact], config: Config, batch
     optimizers = build_optimizers(model, facts, config.optim)
 
     def forward_backward(tokens: int) -> tuple[Tensor, Tensor]:
-        """The mean loss of the first ``tokens`` of each row, and the states [N, D] that the head reads."""
+        """The mean loss of the first ``tokens`` of each row, and the states [N, D] that the head reads; gradients are
+        those of the z-loss too."""
         with autocast:
             hidden = model(ids[:, :tokens], doc_ids[:, :tokens], hidden=True, positions=positions[:, :tokens])
-            loss = chunked_cross_entropy(hidden, model.head_weight, targets[:, :tokens], scale=1 / supervised)
+            head, z_loss = model.head_weight, config.train.z_loss
+            loss, z = cross_entropy_and_z(hidden, head, targets[:, :tokens], 1 / supervised, z_loss)
         loss.backward()
-        return loss.detach(), hidden.detach().flatten(0, 1)
+        return loss.detach() - z, hidden.detach().flatten(0, 1)
 
     forward_backward(WARM_UP_TOKENS)  # kernels and memory are there when the clock runs
     _warm_up(config.optim, ids.device)

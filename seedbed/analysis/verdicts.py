@@ -215,7 +215,7 @@ def precision(arm: Arm, config: Config) -> Iterator[Verdict]:
     if worst.error <= PRECISION:
         yield Verdict("good", f"{text}.", numbers)
     else:
-        level = "warning" if config.train.precision == "bf16" else "note"
+        level = "warning" if config.train.precision in ("bf16", "pure_bf16") else "note"
         yield Verdict(
             level, f"{text}: train the first steps with train.precision=fp32, or at a smaller scale.", numbers
         )
@@ -237,8 +237,11 @@ def lost(arm: Arm, config: Config) -> Iterator[Verdict]:
     apart = "; embeddings apart, whose rows move only for tokens of the batch"
     if row.share <= LOST:
         yield Verdict("good", f"At most {percent(row.share)} {what}{apart}.", numbers)
+    elif config.train.precision == "pure_bf16":
+        text = f"{percent(row.share)} {what}{apart}: keep weights in fp32 with train.precision=bf16."
+        yield Verdict("warning", text, numbers)
     else:
-        yield Verdict("note", f"{percent(row.share)} {what}{apart}: keep weights in fp32, as a run does.", numbers)
+        yield Verdict("note", f"{percent(row.share)} {what}{apart}: keep weights in fp32, as this run does.", numbers)
 
 
 SINK = 1.5

@@ -75,9 +75,10 @@ def tally(gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def told(sums: list[float], largest: float) -> dict[str, Any]:
-    """The tally of a component as a row for people: norm, rms, max, the share of exact zeros, counts a decade."""
+    """The tally of a component as a row: entries, norm, rms, max, the share of exact zeros, counts by decade."""
     entries, zeros, squares, *counts = sums
     return {
+        "entries": int(entries),
         "norm": math.sqrt(squares),
         "rms": math.sqrt(squares / entries),
         "max": largest,

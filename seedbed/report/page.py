@@ -12,6 +12,7 @@ from seedbed.facts.fact import EMBEDDING_ROLES, ROLES
 from seedbed.measure.rows import WeightRow, component_table
 from seedbed.measure.sink import SinkReport
 from seedbed.report import figures
+from seedbed.report.gradients_figure import gradients_figure
 from seedbed.report.render import inline, render
 
 
@@ -46,6 +47,7 @@ def run_page(report: RunReport) -> str:
         first=train[0] if train else None,
         last=train[-1] if train else None,
         heldout=heldout[-1] if heldout else None,
+        passed_over=figures.kind(report.metrics, "guard"),
         figure=_figures(report),
         components=[(before.get(role), after.get(role)) for role in dict.fromkeys((*before, *after))],
         problems=[
@@ -72,6 +74,9 @@ def _figures(report: RunReport) -> dict[str, Markup]:
     if figures.kind(report.metrics, "train"):
         show("rate", figures.rate_figure(report.metrics), "Learning rate over steps")
         show("speed", figures.speed_figure(report.metrics), "Tokens a second over steps")
+    gradients = figures.kind(report.metrics, "gradients")
+    if gradients:
+        show("gradients", gradients_figure(gradients), "Sizes of the gradient's entries over steps, by component")
     weights = report.weights_before, report.weights_after
     if any(weights):
         show("components", figures.components_figure(*weights), "Rank and scale of each component")

@@ -192,7 +192,7 @@ def test_zero_queries_alone_leave_keys_without_a_gradient():
 
 @pytest.mark.parametrize(
     ("error", "precision", "level"),
-    [(0.049, "bf16", "good"), (0.051, "bf16", "warning"), (0.051, "fp32", "note")],
+    [(0.049, "bf16", "good"), (0.051, "bf16", "warning"), (0.051, "pure_bf16", "warning"), (0.051, "fp32", "note")],
 )
 def test_precision(error, precision, level):
     about = arm(precision=[LayerError(0, 0.001), LayerError(1, error), *(LayerError(i, 0.0) for i in (2, 3))])
@@ -204,9 +204,13 @@ def test_precision(error, precision, level):
     assert said(broken, "not finite from layer 1")[0] == "warning"
 
 
-@pytest.mark.parametrize(("share", "level"), [(0.099, "good"), (0.101, "note")])
-def test_lost_updates(share, level):
-    assert said(arm(first=first(rows(), lost=share)), "first update")[0] == level
+@pytest.mark.parametrize(
+    ("share", "precision", "level"),
+    [(0.099, "fp32", "good"), (0.101, "fp32", "note"), (0.101, "pure_bf16", "warning"), (0.099, "pure_bf16", "good")],
+)
+def test_lost_updates(share, precision, level):
+    about = arm(first=first(rows(), lost=share))
+    assert said(about, "first update", f"train.precision={precision}")[0] == level
 
 
 def test_updates_by_decay_alone_do_not_count_as_lost():
