@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from seedbed.errors import InputError, LostRank, Stop
@@ -179,12 +180,12 @@ def open_world(device: str, timeout_s: float) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-def _store(timeout: timedelta) -> dist.Store:
+def _store(timeout: timedelta) -> Store:
     """Where the ranks find each other. When torchrun starts them over it keeps its store with the addresses of those
     that are dead, so that each start needs names of its own.
     """
     store, _, _ = next(rendezvous("env://", timeout=timeout))
-    return dist.PrefixStore(f"start-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    return PrefixStore(f"start-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
 def fail_everywhere(error: Stop) -> NoReturn:
