@@ -45,7 +45,8 @@ class AttentionConfig(Section):
     gate: Literal["none", "elementwise", "headwise"] = "none"
     """Sigmoid gate on each head's output, computed from the layer's normed input (S0, S3 11.8.3.5)."""
     qk_norm: bool = False
-    """RMSNorm of queries and keys, per head, before the rotation."""
+    """RMSNorm of queries and keys, per head, before the rotation: scores stay bounded however large they grow, against
+    spikes of the loss (Dehghani et al. 2023; S3)."""
     scale: Multiplier | None = None
     """Factor of the scores q·k. Default: head_dim^-1/2; with init.law=mup 8/head_dim, the same at head_dim 64."""
 
