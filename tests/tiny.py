@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 TINY = [
     "model.d_model=32", "model.n_layers=2", "model.attention.n_heads=2", "model.max_seq_len=32", "train.steps=6",
     "train.batch_size=4", "train.eval_sequences=4", "train.eval_every=0", "train.checkpoint_every=0",
-    "train.device=cpu",
+    "train.device=cpu", "train.compile=false",
 ]  # fmt: skip
 
 

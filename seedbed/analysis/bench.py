@@ -1,4 +1,4 @@
-"""How fast a run trains on this machine, how near to its matrix peak, what its memory holds, and where its time goes."""
+"""How fast a run trains on this machine, how near to its matrix peak, what its memory holds, where its time goes."""
 
 import math
 import statistics
@@ -29,7 +29,7 @@ LOOKED_AT = 2
 """Steps whose phases are timed apart; where the device runs ahead of Python, it is waited for between phases."""
 PEAK_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "pure_bf16": torch.bfloat16, "fp64": torch.float64}
 """What products are made of, for each train.precision."""
-LARGEST_PRODUCT, LONG_ENOUGH = 8192, 0.1  # its side, and the seconds from which on no larger one is tried
+LARGEST_PRODUCT, LONG_ENOUGH = 8192, 0.05  # its side, and the seconds from which on no larger one is tried
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class _RandomTokens(Split):
         return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), torch.zeros_like(places), places)
 
 
-class _RandomStore(Store):
+class RandomStore(Store):
     """Random tokens as long as ``config`` reads, for its vocabulary; nothing is on a disk."""
 
     def __init__(self, config: Config):
@@ -101,7 +101,7 @@ def _resolve(config: Config) -> tuple[Config, Store]:
         return resolve(config)
     if config.model.vocab_size is None:
         raise InputError("neither data.store nor model.vocab_size is set; set one: random tokens need a vocabulary")
-    return config, _RandomStore(config)
+    return config, RandomStore(config)
 
 
 def bench(config: Config, steps: int, world: World) -> Bench:
@@ -121,7 +121,7 @@ def bench(config: Config, steps: int, world: World) -> Bench:
     peaks.append(_peak(world, dtype))
     phases = _phases(job)
     communication = _communication(job)
-    memory, peak_memory = _memory(job)
+    memory, peak_memory = step_memory(job)
     assert config.train.micro_batch_size
     length = store.split("train").seq_len
     return Bench(
@@ -146,11 +146,11 @@ def device_name(device: torch.device) -> str:
 
 
 def product_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of the product of two square matrices, as large as one that takes LONG_ENOUGH; the best of five."""
+    """FLOP/s of the product of two square matrices, as large as one that takes LONG_ENOUGH; the best of three."""
     side = 256
     while True:
         a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-        best = min(_timed(device, lambda a=a, b=b: a @ b) for _ in range(5))
+        best = min(_timed(device, lambda a=a, b=b: a @ b) for _ in range(3))
         if best > LONG_ENOUGH or side == LARGEST_PRODUCT:
             return 2 * side**3 / best
         side *= 2
@@ -211,13 +211,13 @@ def _communication(job: Job) -> float:
 def _union(spans: list[tuple[float, float]]) -> float:
     """The length that ``spans`` cover together."""
     covered, until = 0.0, -math.inf
-    for start, end in sorted(spans):
-        covered += max(0.0, end - max(start, until))
+    for begin, end in sorted(spans):
+        covered += max(0.0, end - max(begin, until))
         until = max(until, end)
     return covered
 
 
-def _memory(job: Job) -> tuple[dict[str, int], int]:
+def step_memory(job: Job) -> tuple[dict[str, int], int]:
     """Bytes by part and the most there was at once, during a step; on the rank with most, each."""
     model, world = job.model, job.world
     parts = {

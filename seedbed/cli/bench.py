@@ -49,20 +49,20 @@ def bench(
 
 
 def _show(found: "Bench") -> None:
-    times, a_step = sorted(found.seconds), found.flops_a_token * found.tokens
-    rank_rate = found.peak_share * found.peak
+    times, rate = sorted(found.seconds), found.tokens_per_s
+    a_step, here = found.flops_a_token * found.tokens, found.peak_share * found.peak
     ranks = f"{found.ranks} ranks of" if found.ranks > 1 else "one process of"
     a_rank = " a rank" if found.ranks > 1 else ""
     print(
         f"{found.device}, {ranks} {found.threads} threads, {found.precision}: {found.parameters:,} parameters, "
         f"{found.tokens:,} tokens a step\n"
-        f"rate      {found.tokens_per_s:,.0f} tokens/s, a step {1e3 * found.tokens / found.tokens_per_s:,.1f} ms "
+        f"rate      {rate:,.0f} tokens/s, a step {1e3 * found.tokens / rate:,.1f} ms "
         f"({1e3 * times[0]:,.1f} to {1e3 * times[-1]:,.1f} over {len(times)} steps)\n"
-        f"products  {found.flops_a_token / 1e6:,.3g} MFLOP a token, {a_step / 1e9:,.4g} GFLOP a step: 6 an entry of the "
-        "matrices of blocks and head,\n"
-        "          6 x layers x width of the query heads x length for causal attention\n"
-        f"share     {found.peak_share:.0%} of the peak: {rank_rate / 1e9:,.4g} of {found.peak / 1e9:,.4g} GFLOP/s{a_rank}, "
-        f"of a large {found.precision.removeprefix('pure_')} product here"
+        f"products  {found.flops_a_token / 1e6:,.3g} MFLOP a token, {a_step / 1e9:,.4g} GFLOP a step:\n"
+        "          6 an entry of the matrices of blocks and head, 6 x layers x width of the query heads x length for "
+        "causal attention\n"
+        f"share     {found.peak_share:.0%} of the peak: {here / 1e9:,.4g} of {found.peak / 1e9:,.4g} GFLOP/s{a_rank} "
+        f"that a large {found.precision.removeprefix('pure_')} product reaches here"
     )
     out = console()
     memory = [[part, f"{size / 2**20:,.1f}"] for part, size in found.memory.items()]

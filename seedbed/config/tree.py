@@ -263,8 +263,9 @@ class TrainConfig(Section):
     small updates are lost; the optimizer stays in fp32. fp64: all in fp64, to tell rounding from error."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes CUDA where it is; cpu never asks."""
-    compile: bool = False
-    """torch.compile the model; pays only on runs of many steps."""
+    compile: Literal["auto"] | bool = "auto"
+    """torch.compile the model, or each block where parallel.strategy=fsdp splits it over ranks. auto: in runs of 2,000
+    steps or more, of a model that is not split, where a C++ compiler is found; shorter ones end before it has paid."""
     log_every: Positive = 1
     """Steps between rows of metrics.jsonl."""
     gradients_every: Annotated[int, Field(ge=0, lt=2**31)] = 0

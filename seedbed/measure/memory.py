@@ -35,9 +35,9 @@ class Allocated(Protocol):
 
 @contextmanager
 def allocated(device: torch.device) -> Iterator[Allocated]:
-    """Counts, while it is open, what is allocated on ``device``: as CUDA's allocator does, on a CPU what operators make.
+    """Counts, while it is open, what is allocated on ``device``: by CUDA's allocator, or on a CPU by operators.
 
-    On a CPU what lives only inside of an operator is not seen.
+    What lives only inside of an operator is not seen on a CPU, nor is what compiled code makes.
     """
     if device.type == "cuda":
         yield _OnCuda(device)

@@ -1,5 +1,7 @@
 """What is done to a model from outside so that many ranks, or little memory, can train it. It computes the same."""
 
+import os
+import shutil
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -11,7 +13,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from seedbed.config.tree import ParallelConfig
+from seedbed.config.tree import Config, ParallelConfig
 from seedbed.parallel.world import World
 
 PRODUCTS = [
@@ -24,6 +26,11 @@ PRODUCTS = [
     torch.ops.aten._scaled_dot_product_cudnn_attention.default,
 ]
 """What takes longest to compute again: matrix products and attention."""
+
+
+COMPILE_FROM = 2000
+"""Steps of a run from which compiling pays: it took up to 60 s and saved 30 ms a step of the smallest model that
+benchmarks/compile.py measures, and more of larger ones."""
 
 
 def recompute(blocks: Iterable[nn.Module], kind: str) -> None:
@@ -62,6 +69,18 @@ def shard(model: nn.Module, blocks: Iterable[nn.Module], config: ParallelConfig,
         fully_shard(block, mesh=world.mesh, mp_policy=policy, offload_policy=offload)
     whole = MixedPrecisionPolicy(cast_forward_inputs=False)
     fully_shard(model, mesh=world.mesh, mp_policy=whole, offload_policy=offload)
+
+
+def compiles(config: Config, world: World) -> bool:
+    """Whether the run's model is compiled: what train.compile says, and under auto where it was measured to pay.
+
+    It decides by all steps of a run, not by those that are left, so that a resumed run computes as it did before.
+    """
+    if config.train.compile != "auto":
+        return config.train.compile
+    split = config.parallel.strategy == "fsdp" and world.size > 1  # a block by itself gains nothing
+    compiler = shutil.which(os.environ.get("CXX", "g++")) is not None
+    return config.train.steps >= COMPILE_FROM and not split and compiler
 
 
 def replicate(model: nn.Module, world: World, compiled: bool, blocks: Iterable[nn.Module]) -> Callable[..., Tensor]:

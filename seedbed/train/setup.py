@@ -22,7 +22,7 @@ from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
 from seedbed.optim.schedule import validate
 from seedbed.parallel.world import World, pick_device
-from seedbed.parallel.wrap import recompute, replicate, shard
+from seedbed.parallel.wrap import compiles, recompute, replicate, shard
 from seedbed.train.checkpoint import (
     Checkpoint,
     check_whole,
@@ -189,7 +189,7 @@ def start(config: Config, run_dir: Path, store: Store, newest: Path | None = Non
         config=config,
         run_dir=run_dir,
         model=model,
-        forward=replicate(model, world, config.train.compile, model.layers),
+        forward=replicate(model, world, compiles(config, world), model.layers),
         optimizers=build_optimizers(model, parameter_facts(model), config.optim, world.group),
         loader=Loader(
             store.split("train"),
