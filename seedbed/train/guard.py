@@ -76,3 +76,18 @@ class Guard:
     def state(self) -> dict[str, Any]:
         """As JSON values; ``Guard(**state)`` has the same verdicts."""
         return asdict(self)
+
+
+def guard_row(step: int, verdict: Verdict, numbers: Step, samples: list[int]) -> dict[str, Any]:
+    """The metrics row of a batch, ``samples`` [first, end) in the order of training, that made no update. ``step`` is
+    that of the row too, until a rollback makes it an earlier one.
+    """
+    loss, norm = (number if math.isfinite(number) else None for number in numbers)
+    told = {"kind": "guard", "step": step, **verdict._asdict(), "bad_step": step}
+    return told | {"loss": loss, "grad_norm": norm, "samples": samples}
+
+
+def in_words(row: dict[str, Any]) -> str:
+    done = "skipped" if row["action"] == "skip" else f"back to step {row['step'] - 1}"
+    first, end = row["samples"]
+    return f"step {row['bad_step']}: {row['why']}; {done}, not trained on samples {first} to {end - 1}"

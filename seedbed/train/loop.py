@@ -27,7 +27,7 @@ from seedbed.parallel.watch import watching
 from seedbed.parallel.world import World
 from seedbed.parallel.wrap import accumulating
 from seedbed.train.checkpoint import standing
-from seedbed.train.guard import Guard
+from seedbed.train.guard import Guard, guard_row, in_words
 from seedbed.train.looks import gradient_components, lost_updates, rounded_sample
 from seedbed.train.metrics import Metrics, Tracker
 from seedbed.train.objective import cross_entropy_and_z
@@ -124,7 +124,7 @@ def train_step(job: Job) -> dict[str, Any]:
     job.optimizers.set_rate(factor)
     loss, z_loss = backward(job, batch, n_targets)
     every = config.train.gradients_every
-    watched = {"gradients": gradient_components(job.model, world)} if every and number % every == 0 else {}
+    looks = {"gradients": gradient_components(job.model, world)} if every and number % every == 0 else {}
     world.at(number, "clipping")
     loss, z_loss, norms = world.sum(loss, z_loss, clip(job.model, config.train.clip_norm))
     norm = norms / world.size  # the very same number on each rank, so that all judge alike
@@ -139,11 +139,9 @@ def train_step(job: Job) -> dict[str, Any]:
         z = {"z_loss": z_loss} if config.train.z_loss else {}
         job.tokens += int(n_targets)
         row = {"kind": "train", "step": number, "loss": loss, "lr": config.optim.lr * factor, "grad_norm": norm}
-        row |= {**z, **lost, **watched, "tokens": job.tokens}
+        row |= {**z, **lost, **looks, "tokens": job.tokens}
     else:
-        row = {"kind": "guard", "step": number, **verdict._asdict(), "bad_step": number}
-        row |= {"loss": loss if math.isfinite(loss) else None, "grad_norm": norm if math.isfinite(norm) else None}
-        row |= {"samples": [position, job.loader.position]}
+        row = guard_row(number, verdict, (loss, norm), [position, job.loader.position])
     job.optimizers.zero_grad()
     job.step += verdict.action != "rollback"
     spent = time.perf_counter() - began
@@ -197,10 +195,7 @@ def _pass_over(job: Job, row: dict[str, Any], go_back: GoBack, metrics: Metrics)
         row["step"] = job.step + 1  # of what is made anew: a resumption before it comes to the same rollback by itself
     metrics.write(row)
     if job.world.leads:
-        done = "skipped" if row["action"] == "skip" else f"back to step {job.step}"
-        first, end = row["samples"]
-        line = f"step {row['bad_step']}: {row['why']}; {done}, not trained on samples {first} to {end - 1}"
-        print(line, file=sys.stderr, flush=True)
+        print(in_words(row), file=sys.stderr, flush=True)
 
 
 def _stop(job: Job, why: str) -> NoReturn:
