@@ -130,7 +130,7 @@ def command(training: Training, gpus: int, hardware: Hardware) -> str:
     layout = fastest(training.sizes, hardware, gpus, batch).layout
     start = "torchrun --nproc-per-node 8"
     if gpus > 8:
-        start += f" --nnodes {gpus // 8} --rdzv-backend c10d --rdzv-endpoint $HEAD:29500"
+        start += f" --nnodes {gpus // 8} --rdzv-backend c10d --rdzv-endpoint $HEAD:29400 --rdzv-id 1"
     settings = [f"parallel.strategy={layout.strategy}", f"train.micro_batch_size={layout.rows}"]
     settings += [f"parallel.recompute={layout.recompute}"] if layout.recompute != "none" else []
     if batch != training.batch:

@@ -32,6 +32,8 @@ class Sizes:
     """Of these those outside the blocks: embeddings, last norm, head."""
     multiplied: int
     """Matrix entries that a token is multiplied by, the head's included; not the embedding's, a lookup."""
+    last: int
+    """Of these those of each block's last product, which is not made again when a block is."""
     moments: int
     """Entries of optimizer state: two a parameter for AdamW, one for Muon."""
     layers: int
@@ -62,6 +64,7 @@ def sizes(config: Config, length: int) -> Sizes:
         parameters=_count(facts),
         outside=_count(outside),
         multiplied=_count(matrices) + model.d_model * model.vocab_size,
+        last=_count([fact for fact in matrices if fact.role == "mlp.down"]),
         moments=memory_parts(config, length)["optimizer state"] // 4,
         layers=model.n_layers,
         width=model.d_model,
@@ -163,7 +166,7 @@ def device_flops(sizes: Sizes, layout: Layout) -> int:
         2 * sizes.layers * sizes.attention * sizes.length * (2 if layout.device == "cuda" else 1)
     )  # a forward pass
     head = sizes.vocab * sizes.width
-    again = 2 * (sizes.multiplied - head) + attention if layout.recompute == "block" else 0
+    again = 2 * (sizes.multiplied - head - sizes.last) + attention if layout.recompute == "block" else 0
     return 6 * sizes.multiplied + 3 * attention + again
 
 
