@@ -34,7 +34,7 @@ class Hardware:
     node: int = 8
     """GPUs of a node."""
     efficiency: float = 0.5
-    """Share of the peak that the products of a step reach (choice; what large dense models report)."""
+    """Share of the peak that the products of a step reach (choice)."""
     link: float = 0.7
     """Share of a link's rate that a collective reaches (choice)."""
 
