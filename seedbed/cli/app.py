@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from seedbed import __version__
-from seedbed.cli import analyze, bench, config, data, preflight, quickstart, tokenizer, train
+from seedbed.cli import analyze, bench, checkpoint, config, data, preflight, quickstart, tokenizer, train
 from seedbed.cli.streams import open_streams
 from seedbed.errors import GuardStop, InputError, LostRank, SignalStop
 from seedbed.parallel.launched import launched
@@ -40,6 +40,7 @@ app.add_typer(config.app, name="config", help="Show a resolved configuration, or
 app.add_typer(tokenizer.app, name="tokenizer", help="Train, import and measure tokenizers.")
 app.add_typer(data.app, name="data", help="Turn text into a token store, and look into one.")
 app.add_typer(analyze.app, name="analyze", help="Measure what training made of weights.")
+app.add_typer(checkpoint.app, name="checkpoint", help="Verify, list, prune, average and merge checkpoints.")
 app.command("preflight")(preflight.preflight)
 app.command("bench")(bench.bench)
 app.command("train")(train.train)

@@ -60,7 +60,7 @@ def check_whole(path: Path) -> None:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint's folder, found whole before. Raises InputError on a format that this release does not read."""
-    state = _read_state(path)
+    state = read_state(path)
     return Checkpoint(
         path=path,
         **{key: state[key] for key in ("step", "tokens", "seconds", "loader", "rng")},
@@ -100,7 +100,7 @@ def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:
     for path in step_folders(run_dir):
         damage = folder_damage(path)
         if damage is None:
-            _read_state(path)
+            read_state(path)
             return path, notes
         notes.append(f"{path}: passed over: {damage}")
     return None, notes
@@ -126,7 +126,8 @@ def restore_rng(state: dict[str, Any]) -> None:
             torch.cuda.set_rng_state(_to_bytes(text), device)
 
 
-def _read_state(path: Path) -> dict[str, Any]:
+def read_state(path: Path) -> dict[str, Any]:
+    """``state.json`` of a checkpoint's folder. Raises InputError on a format that this release does not read."""
     file = path / "state.json"
     state = json.loads(file.read_text(encoding="utf-8"))
     version = state.get("format_version")

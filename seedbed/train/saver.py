@@ -67,6 +67,11 @@ class Saver:
             self.wait()
         return save.path
 
+    @property
+    def busy(self) -> bool:
+        """Whether a save is on its way."""
+        return self._save is not None
+
     def poll(self) -> None:
         """Between two steps: end a save that is written, or failed, on all ranks."""
         if self._save is not None and not self._job.world.max(int(not self._save.written.done())):
