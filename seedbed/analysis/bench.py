@@ -253,9 +253,9 @@ def hints(found: Bench, config: Config) -> list[str]:
     beside = found.communication / sum(found.phases.values())
     activations = found.memory["activations"] / found.peak_memory
     said = []
-    if data > 0.05:
-        more = "store texts as packing finds them fastest to read (storage.format bin)" if config.data.prefetch else ""
-        said.append(f"data takes {data:.0%} of a step: {more or 'set data.prefetch above 0'}")
+    if data > 0.05 and config.data.store is not None:
+        faster = "prepare the store with storage.format bin, the fastest to read" if config.data.prefetch else None
+        said.append(f"data takes {data:.0%} of a step: {faster or 'set data.prefetch above 0'}")
     if optimizer > 0.25:
         said.append(f"the optimizer takes {optimizer:.0%} of a step: a larger train.batch_size makes its part smaller")
     if beside > 0.5:

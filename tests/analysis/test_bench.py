@@ -123,9 +123,11 @@ def test_hints_name_what_is_large_and_nothing_else(found):
     quiet = replace(found, phases={"data": 1, "forward": 99}, memory=memory)
     assert hints(quiet, config()) == []
     slow = replace(quiet, phases={"data": 12, "optimizer": 30, "forward": 58}, communication=60)
-    said = hints(slow, config("data.prefetch=0"))
+    said = hints(slow, config("data.prefetch=0", "data.store=there"))
     assert said[0] == "data takes 12% of a step: set data.prefetch above 0"
     assert [line.split()[0] for line in said] == ["data", "the", "ranks"]
+    assert "storage.format bin" in hints(slow, config("data.store=there"))[0]
+    assert hints(slow, config())[0].startswith("the optimizer takes 30%")  # random tokens say nothing about reading
     heavy = replace(found, phases=quiet.phases, memory={**memory, "activations": found.peak_memory})
     assert len(hints(heavy, config())) == 1
     assert hints(heavy, config("parallel.recompute=block")) == []
