@@ -4,16 +4,19 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: quickstart test test-slow check bench install clean
+.PHONY: quickstart test test-slow chaos check bench install clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/seedbed quickstart
 
 test: $(INSTALLED)
-	$(BIN)/pytest -n 2 -m "not slow and not bench"
+	$(BIN)/pytest -n 2 -m "not slow and not bench and not chaos"
 
 test-slow: $(INSTALLED)
 	$(BIN)/pytest -n 2 -m slow
+
+chaos: $(INSTALLED)
+	$(BIN)/pytest -m chaos tests/chaos
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -13,12 +13,12 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from killing import killed_at
 from prepared import content, make, redone, spec_of, units, write_corpus
 
 from seedbed.config.reader import to_json
 from seedbed.data.store import Store
 
-_CHANGES = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree", "shutil.copyfile"}
 _MARK = "SEEDBED_TEST_RUN"
 
 
@@ -37,31 +37,6 @@ def whole(corpus, tokenizer) -> Path:
 @pytest.fixture(autouse=True)
 def encoding_does_not_fork_threads(monkeypatch):
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-
-
-def forked(spec: dict, out: Path, die_at: int | None) -> bool:
-    """Prepare in a forked process that is killed before its ``die_at``-th change to the disk; False if it ended."""
-    child = os.fork()
-    if child == 0:
-        count = 0
-
-        def hook(event: str, arguments: tuple) -> None:
-            nonlocal count
-            if event in _CHANGES and not (event == "open" and arguments[1] in ("r", "rb")):
-                if count == die_at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                count += 1
-
-        try:
-            if die_at is not None:
-                sys.addaudithook(hook)
-            make(spec, out, keep_work=True)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert status in (0, signal.SIGKILL)
-    return os.WIFSIGNALED(status)
 
 
 @pytest.fixture
@@ -88,7 +63,7 @@ def test_killed_at_changes_of_the_disk(begun, stride, corpus, tokenizer, whole, 
         if begun:
             shutil.copytree(damaged, out)
         with mock.patch("seedbed.files.atomic.sync"), mock.patch("seedbed.data.prepare.sync"):
-            died = forked(spec, out, step)
+            died = killed_at(step, lambda out=out: make(spec, out, keep_work=True))
             before = units(out)
             make(spec, out, keep_work=True)
         assert content(out) == want, step

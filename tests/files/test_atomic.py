@@ -3,41 +3,16 @@
 import errno
 import json
 import os
-import signal
 import socket
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from killing import killed_at
 
 from seedbed.errors import InputError
 from seedbed.files.atomic import COMMIT, atomic_folder, folder_damage, require_replaceable, write_atomic
 
 HERE = socket.gethostname()
-_CHANGES = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
-
-
-def killed_at(step: int, work: Callable[[], None]) -> bool:
-    """Run ``work`` in a forked process that is killed before its ``step``-th change to the disk; False if it ended."""
-    child = os.fork()
-    if child == 0:
-        count = 0
-
-        def hook(event: str, _: object) -> None:
-            nonlocal count
-            if event in _CHANGES:
-                if count == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                count += 1
-
-        sys.addaudithook(hook)
-        try:
-            work()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status)
 
 
 def names(folder: Path) -> list[str]:
