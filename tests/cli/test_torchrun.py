@@ -68,7 +68,12 @@ def said(err: str) -> list[str]:
 def test_output_comes_once_and_another_run_in_the_folder_is_refused(tiny_store, tmp_path):
     first = Started(tiny_store, tmp_path / "run", "train.steps=400", "--json")
     first.at_step(20)
+    ranks = [first.beat(rank)["pid"] for rank in (0, 1)]
+    for rank in ranks:  # so that it is not done before the other one has started
+        os.kill(rank, signal.SIGSTOP)
     code, out, err = Started(tiny_store, tmp_path / "run", "train.steps=400").end()
+    for rank in ranks:
+        os.kill(rank, signal.SIGCONT)
     assert (code, out) == (1, "")
     (line,) = said(err)
     assert re.match(r"error: .*run: in use by process \d+; wait for it", line)
@@ -184,12 +189,12 @@ def test_the_slurm_script_starts_what_can_be_started(tmp_path):
 @pytest.mark.slow
 def test_the_slurm_script_saves_queues_itself_again_and_goes_on(tiny_store, tmp_path):
     run = tmp_path / "run"
-    command = ["bash", SCRIPT, RECIPE, *TINY, f"data.store={tiny_store}", f"run.dir={run}", "train.steps=3000"]
+    command = ["bash", SCRIPT, RECIPE, *TINY, f"data.store={tiny_store}", f"run.dir={run}", "train.steps=1000"]
     environment = job(tmp_path, 'shift; exec "$@"')
     process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not (run / "ranks" / "0001.json").exists():
         time.sleep(0.1)
-    time.sleep(1)
+    time.sleep(0.3)
     process.terminate()
     _, err = process.communicate(timeout=120)
     assert process.returncode != 0
