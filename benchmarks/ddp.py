@@ -24,8 +24,8 @@ from seedbed.train.loop import Job, train_step
 from seedbed.train.setup import start
 
 MODEL = [
-    "model.d_model=256", "model.n_layers=6", "model.attention.n_heads=4", "model.vocab_size=4096",
-    "model.max_seq_len=256", "train.batch_size=16", "train.compile=false", "train.device=cpu", "optim.name=adamw",
+    "model.d_model=192", "model.n_layers=4", "model.attention.n_heads=4", "model.vocab_size=4096",
+    "model.max_seq_len=256", "train.batch_size=8", "train.compile=false", "train.device=cpu", "optim.name=adamw",
 ]  # fmt: skip
 CORES = 2
 

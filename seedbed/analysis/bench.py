@@ -204,7 +204,7 @@ def _communication(job: Job) -> float:
     activity, prefix = (ProfilerActivity.CUDA, "nccl") if on_cuda else (ProfilerActivity.CPU, "gloo:")
     with profile(activities=[activity], acc_events=True) as profiled:
         train_step(job)
-    spans = [e.time_range for e in profiled.events() if e.name.startswith(prefix)]
+    spans = [e.time_range for e in profiled.events() or [] if e.name.startswith(prefix)]
     return 1e-6 * _union([(span.start, span.end) for span in spans])
 
 

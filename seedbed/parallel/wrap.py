@@ -90,7 +90,7 @@ def replicate(model: nn.Module, world: World, compiled: bool, blocks: Iterable[n
     """
     sharded = isinstance(model, FSDPModule)
     if compiled and sharded:
-        model.same_shapes = True  # pyright: ignore[reportAttributeAccessIssue]
+        model.same_shapes = True  # pyright: ignore[reportArgumentType]
         for block in blocks:
             block.compile()
     forward = torch.compile(model) if compiled and not sharded else model

@@ -43,7 +43,7 @@ def test_two_ranks_compiled_are_two_ranks(tiny_store):
 
 @pytest.mark.slow
 def test_a_run_goes_on_compiled_or_not_under_the_same_names(tiny_store, tmp_path):
-    schedule = "optim.schedule.decay=0"  # so that the rate does not depend on where a part of the run ends
+    schedule = "optim.schedule={kind: constant, warmup: 0}"  # no rate depends on where a part of the run ends
     plain = fit(config(tiny_store, tmp_path / "b", schedule), quiet)
     for steps, way in ((2, "true"), (4, "false"), (6, "true")):
         mixed = fit(config(tiny_store, tmp_path / "c", schedule, f"train.steps={steps}", f"train.compile={way}"), quiet)
