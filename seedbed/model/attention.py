@@ -71,6 +71,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
     if visible is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=gqa)
     if isinstance(visible, Tensor):
+        if gqa and q.is_cuda:  # a kernel that holds no scores takes grouped heads or a mask, not both
+            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+            gqa = False
         return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=gqa)
     out = torch.empty_like(q)
     for part in visible:

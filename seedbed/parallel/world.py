@@ -68,7 +68,7 @@ class World:
         """The sums over all ranks, in fp64: exact for counts up to 2^53."""
         if self.size == 1:
             return list(values)
-        total = torch.tensor(values, dtype=torch.float64, device=self.device)
+        total = torch.tensor(values, dtype=torch.float64)  # on the CPU: gloo does not wait for what a GPU has to do
         dist.all_reduce(total)
         return total.tolist()
 
@@ -76,7 +76,7 @@ class World:
         """The largest over all ranks."""
         if self.size == 1:
             return value
-        largest = torch.tensor(value, device=self.device)
+        largest = torch.tensor(value)
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return int(largest)
 
