@@ -59,6 +59,7 @@ def measure(size: str, store: Store, folder: Path, rounds: int) -> None:
         job.config = config.model_copy(update={"train": train})
         savers[beside] = Saver(job, metrics)
     train_step(job)
+    plain = 0.0
     found: dict[bool, list[tuple[float, float, float, int]]] = {False: [], True: []}
     for _ in range(rounds):
         for beside, saver in savers.items():

@@ -12,13 +12,17 @@ import torch
 from ranks import on_ranks
 from tiny import config
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing import ProcessExitedException
+from torch.multiprocessing.spawn import ProcessExitedException
 from trainings import digest
 
+from seedbed.analysis.checkpoints import open_checkpoint
+from seedbed.api import load
 from seedbed.errors import GuardStop, InputError
 from seedbed.files.atomic import COMMIT, folder_damage, listed
 from seedbed.files.safetensors import Tensors, part_files, weight_files
+from seedbed.init import initialize_
 from seedbed.init.sharding import read_whole
+from seedbed.model import Decoder
 from seedbed.parallel.world import World, open_world
 from seedbed.train import writing
 from seedbed.train.checkpoint import newest_checkpoint
@@ -26,6 +30,7 @@ from seedbed.train.loop import Job, train_step
 from seedbed.train.metrics import Metrics, read_metrics
 from seedbed.train.saver import Saver
 from seedbed.train.setup import resolve, start
+from seedbed.train.whole import average, merge
 
 CPU = World(torch.device("cpu"))
 ODD = ("train.batch_size=8", "model.attention.n_heads=1", "model.d_model=6")
@@ -268,3 +273,25 @@ def test_a_full_disk(disk, tiny_store, tmp_path):
     assert first == second
     assert "a checkpoint needs 1." in first
     assert "MB free; make room" in first
+
+
+def test_shards_are_read_by_all_that_reads_weights(two, tiny_store, tmp_path):
+    """As the whole weights that are merged from them: loading, analysis, the law reuse, a mean."""
+    folder, (found, _) = two
+    shards = folder / "beside" / "checkpoints" / "step_00000004"
+    merge(shards, tmp_path / "whole")
+    assert bits(job_at(tmp_path / "resumed", tiny_store, "ddp", CPU, tmp_path / "whole")) == found["beside saved"]
+    whole = Tensors(weight_files(tmp_path / "whole"))
+    loaded = load(shards).model.state_dict()
+    assert loaded.keys() == whole.keys()
+    opened = open_checkpoint(shards)
+    reused = Decoder(load(shards).config.model)
+    initialize_(reused, "reuse", checkpoint=str(shards))
+    drawn = reused.state_dict()
+    average([shards, tmp_path / "whole"], tmp_path / "mean")
+    mean = load(tmp_path / "mean").model.state_dict()
+    for name, tensor in whole.items():
+        assert torch.equal(loaded[name], tensor)
+        assert torch.equal(opened.read(name), tensor)
+        assert torch.equal(drawn[name], tensor)
+        assert torch.equal(mean[name], tensor)
