@@ -4,7 +4,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,22 +17,28 @@ from promises import Whole, check_finished, check_stopped, newest, place
 PLACES = {"start", "step", "evaluation", "save", "report"}
 
 
-def random_kill(rng: random.Random) -> tuple[Callable[[], None], float | None]:
-    """A fault inside the process, and the seconds after which it is killed from outside."""
-    kind = rng.choice(("moment", "moment", "change", "change", "write"))
-    if kind == "moment":
-        return nothing, rng.uniform(0, SECONDS)
-    if kind == "change":
-        return partial(faults.kill_at_change, rng.randrange(CHANGES)), None
-    return partial(faults.kill_in_write, int(10 ** rng.uniform(2.3, 5.5))), None  # metrics, texts, weights
+Kill = tuple[Callable[[], None], float | None]
+"""A fault inside the process, and the seconds after which it is killed from outside."""
+UNDISTURBED: Kill = (nothing, None)
 
 
-def kill_until_done(training: list[str], run: Path, whole: Whole, rng: random.Random, most: int) -> Counter[str]:
-    """Kill the run at random until it comes to its end, ``most`` times; counts the places where it was."""
+def random_kills(rng: random.Random) -> Iterator[Kill]:
+    while True:
+        kind = rng.choice(("moment", "moment", "change", "change", "write"))
+        if kind == "moment":
+            yield nothing, rng.uniform(0, SECONDS)
+        elif kind == "change":
+            yield partial(faults.kill_at_change, rng.randrange(CHANGES)), None
+        else:
+            yield partial(faults.kill_in_write, int(10 ** rng.uniform(2.3, 5.5))), None  # metrics, texts, weights
+
+
+def kill_until_done(training: list[str], run: Path, whole: Whole, kills: Iterator[Kill]) -> Counter[str]:
+    """Launch the run until it comes to its end, each time with the next kill; counts the places where they hit."""
     places: Counter[str] = Counter()
     while True:
         before = newest(run)
-        fault, delay = (nothing, None) if places["report"] or places.total() == most else random_kill(rng)
+        fault, delay = UNDISTURBED if places["report"] else next(kills, UNDISTURBED)  # a report takes long: once
         process = start(training, run, fault)
         if delay is not None:
             process.join(delay)
@@ -47,14 +53,19 @@ def kill_until_done(training: list[str], run: Path, whole: Whole, rng: random.Ra
 
 
 def test_killed_until_done(training, whole, tmp_path):
-    assert kill_until_done(training, tmp_path / "run", whole, random.Random(3), most=5).total() >= 3
+    """In the second save; in the middle of the optimizer's file; some saves later, each time from a checkpoint on."""
+    run = tmp_path / "run"
+    kills = [partial(faults.kill_at_change, 45), partial(faults.kill_in_write, 250_000)]
+    kills += [partial(faults.kill_at_change, number) for number in (70, 75)]
+    places = kill_until_done(training, run, whole, ((kill, None) for kill in kills))
+    assert places["save"] >= 3
 
 
 @pytest.mark.chaos
 def test_two_hundred_kills(training, whole, tmp_path, capsys):
     places, began, runs = Counter(), time.monotonic(), 0
     while places.total() < 200:
-        places += kill_until_done(training, tmp_path / str(runs), whole, random.Random(runs), most=200)
+        places += kill_until_done(training, tmp_path / str(runs), whole, random_kills(random.Random(runs)))
         runs += 1
     with capsys.disabled():
         print(f"\n{places.total()} kills in {runs} runs, {time.monotonic() - began:.0f} s: {dict(places)}")

@@ -59,6 +59,13 @@ def test_an_interrupted_run_equals_an_uninterrupted_one_bit_for_bit(tiny_store, 
     assert same(*optimizer_state)
 
 
+def test_what_a_killed_removal_left_goes_even_where_nothing_more_is_saved(tiny_store, tmp_path):
+    fit(config(tiny_store, tmp_path / "r"), quiet)
+    (tmp_path / "r" / "checkpoints" / ".partial-1-step_00000003").mkdir()
+    fit(config(tiny_store, tmp_path / "r"), quiet)
+    assert [entry.name for entry in (tmp_path / "r" / "checkpoints").iterdir()] == ["step_00000006"]
+
+
 def test_an_extended_run_goes_on(tiny_store, tmp_path):
     fit(config(tiny_store, tmp_path / "r", "optim.schedule.kind=constant"), quiet)
     fit(config(tiny_store, tmp_path / "r", "optim.schedule.kind=constant", "train.steps=8"), quiet)
