@@ -293,5 +293,5 @@ def test_shards_are_read_by_all_that_reads_weights(two, tiny_store, tmp_path):
     for name, tensor in whole.items():
         assert torch.equal(loaded[name], tensor)
         assert torch.equal(opened.read(name), tensor)
-        assert torch.equal(drawn[name], tensor)
+        assert torch.equal(drawn[name], tensor) == (name != "embed.weight")  # which the law draws
         assert torch.equal(mean[name], tensor)
