@@ -39,10 +39,11 @@ def gradients_figure(rows: Sequence[dict[str, Any]]) -> Figure:
     lines = math.ceil(len(roles) / columns)
     with style():
         figure, axes = panels(lines, columns, WIDTH, 0.9 + 1.7 * lines, sharex=True, sharey=True)
+        shown = []
         for panel, role in zip(axes, roles, strict=False):
             own = [look[role] for look in looks]
             shares = [[one.shares[k] for one in own] for k in range(low, high)]
-            shown = panel.pcolormesh(edges, exponents, shares, cmap="Blues", vmin=0, vmax=0.6, rasterized=True)
+            shown.append(panel.pcolormesh(edges, exponents, shares, cmap="Blues", vmin=0, vmax=0.6, rasterized=True))
             scales = [math.log10(one.rms) if one.rms else math.nan for one in own]
             panel.plot(steps, scales, color=VERMILLION, marker=".", markersize=4, label="root mean square")
             panel.set_title(role)
@@ -56,7 +57,9 @@ def gradients_figure(rows: Sequence[dict[str, Any]]) -> Figure:
             panel.tick_params(labelbottom=True)
         figure.supxlabel("step", fontsize=10)
         figure.supylabel("|entry|", fontsize=10)
-        figure.colorbar(shown, ax=axes, label="share of entries that are not zero", shrink=0.7, extend="max", pad=0.02)
+        figure.colorbar(
+            shown[0], ax=axes, label="share of entries that are not zero", shrink=0.7, extend="max", pad=0.02
+        )
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right")
         return figure
 

@@ -9,7 +9,7 @@ from types import FrameType
 from seedbed.errors import SignalStop
 
 ECHO_S = 2.0
-"""A repetition within so long is the same request: Slurm signals ranks and torchrun, which passes it on to the ranks."""
+"""A repetition within so long is the same request: Slurm signals ranks and torchrun, which passes it on to them."""
 
 
 class StopRequest:
