@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from seedbed.analysis.resources import timed_precision
 from seedbed.analysis.scaling import branch_scaling
 from seedbed.config import Config, InitConfig, ModelConfig
-from seedbed.config.tree import AttentionConfig, OptimConfig
+from seedbed.config.model import AttentionConfig
+from seedbed.config.optim import OptimConfig
 from seedbed.data.split import IGNORED, Batch
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order

@@ -7,9 +7,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from seedbed.config.explain import explain, section
+from seedbed.config.optim import WsdSchedule
 from seedbed.config.parametrization import forget
 from seedbed.config.reader import parse_file, parse_value, parse_yaml, to_json, write_yaml
-from seedbed.config.tree import Config, InitConfig, WsdSchedule
+from seedbed.config.tree import Config, InitConfig
 from seedbed.errors import InputError
 
 __all__ = ["from_tree", "load", "parse_override", "parse_yaml", "section_at", "to_yaml", "with_init"]

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from seedbed.config.tree import OptimConfig
+from seedbed.config.optim import OptimConfig
 from seedbed.errors import InputError
 from seedbed.facts.fact import EMBEDDING_ROLES, ParameterFact
 from seedbed.facts.table import canonical

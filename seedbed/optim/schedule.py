@@ -2,7 +2,7 @@
 
 import math
 
-from seedbed.config.tree import ConstantSchedule, CosineSchedule, Schedule, WsdSchedule
+from seedbed.config.optim import ConstantSchedule, CosineSchedule, Schedule, WsdSchedule
 from seedbed.errors import InputError
 
 

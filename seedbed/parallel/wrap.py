@@ -13,7 +13,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from seedbed.config.tree import Config, ParallelConfig
+from seedbed.config.train import ParallelConfig
+from seedbed.config.tree import Config
 from seedbed.parallel.world import World
 
 PRODUCTS = [

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from seedbed.config.tree import GuardConfig
+from seedbed.config.train import GuardConfig
 
 Step = tuple[float, float]
 """Loss in nats a token, and the norm of the gradient before clipping; both of the whole batch, over all ranks."""

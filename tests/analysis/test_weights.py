@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 from seedbed.analysis.weights import component_table, weight_rows
-from seedbed.config.tree import ModelConfig
+from seedbed.config.model import ModelConfig
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import parameter_facts

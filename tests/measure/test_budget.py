@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seedbed.config.tree import ModelConfig
+from seedbed.config.model import ModelConfig
 from seedbed.measure.budget import BudgetRow, measure_budget, predicted_budget
 from seedbed.model.attention import segments
 from seedbed.model.decoder import Decoder

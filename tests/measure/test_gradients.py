@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from seedbed.config.tree import ModelConfig
+from seedbed.config.model import ModelConfig
 from seedbed.facts.fact import ParameterFact, in_order
 from seedbed.facts.table import parameter_facts, part_of
 from seedbed.measure.gradients import gradient_rows

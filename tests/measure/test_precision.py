@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seedbed.config.tree import ModelConfig
+from seedbed.config.model import ModelConfig
 from seedbed.measure import precision
 from seedbed.measure.precision import LOST_CHUNK, bf16_autocast, bf16_errors, lost_share
 from seedbed.model.attention import attend, document_mask

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from seedbed.config.tree import ModelConfig
+from seedbed.config.model import ModelConfig
 from seedbed.measure.residual import masking_ratio, residual_report
 from seedbed.model.decoder import Decoder
 

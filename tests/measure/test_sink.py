@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from seedbed.config.tree import ModelConfig
+from seedbed.config.model import ModelConfig
 from seedbed.measure.sink import sink_report, sink_scores, uniform_score
 from seedbed.model.decoder import Decoder
 

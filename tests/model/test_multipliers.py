@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seedbed.config.tree import ModelConfig
+from seedbed.config.model import ModelConfig
 from seedbed.init import initialize_
 from seedbed.measure.sink import sink_report
 from seedbed.model import Decoder, KVCache

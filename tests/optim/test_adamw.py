@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from seedbed.config.tree import OptimConfig
+from seedbed.config.optim import OptimConfig
 from seedbed.facts.table import parameter_facts
 from seedbed.optim.groups import build_optimizers
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.config.tree import ConstantSchedule, CosineSchedule, WsdSchedule
+from seedbed.config.optim import ConstantSchedule, CosineSchedule, WsdSchedule
 from seedbed.errors import InputError
 from seedbed.optim.schedule import rate, span, validate
 

@@ -14,7 +14,7 @@ from tiny import config, quiet, same, weights
 
 from seedbed.api import fit
 from seedbed.config import Config
-from seedbed.config.tree import GuardConfig
+from seedbed.config.train import GuardConfig
 from seedbed.errors import GuardStop, InputError
 from seedbed.train import loop
 from seedbed.train.checkpoint import read_checkpoint

@@ -9,7 +9,7 @@ from tiny import config, quiet
 from torch import nn
 
 from seedbed.api import fit
-from seedbed.config.tree import OptimConfig
+from seedbed.config.optim import OptimConfig
 from seedbed.facts.table import parameter_facts, part_of
 from seedbed.measure.gradients import CHUNK, DECADES, tally, told
 from seedbed.optim.groups import Optimizers, build_optimizers
