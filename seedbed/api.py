@@ -18,7 +18,7 @@ from seedbed.data.store import Store
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
 from seedbed.eval.heldout import evaluate
-from seedbed.files.atomic import clear_leftovers, write_atomic
+from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
 from seedbed.measure.losses import perplexity
 from seedbed.model import Decoder
@@ -145,7 +145,6 @@ def _begin(job: Job, store: Store, notes: list[str], tell: Callable[[str], None]
     config, run_dir = job.config, job.run_dir
     if fresh:
         clear(run_dir)
-    clear_leftovers(run_dir / "checkpoints")  # of a save or removal that was killed: no later one need follow
     before = read_config(run_dir) if job.step else None
     write_config(run_dir, config)
     for line in notes:

@@ -1,5 +1,6 @@
 """`seedbed checkpoint`: look after the checkpoints of a run, make new folders from them."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,7 +46,7 @@ def list_(run: Run, as_json: Json = False) -> None:
         [
             row["checkpoint"],
             *("" if row[key] is None else f"{row[key]:{form}}" for key, form in forms.items()),
-            row["damage"] or "yes",
+            row["damage"] or ("weights only" if row["shards"] is None else "yes"),
         ]
         for row in rows
     ]
@@ -98,16 +99,22 @@ def average(
 @app.command()
 def merge(
     path: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint, or a run: its newest whole one.")],
-    out: Out,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Folder to make; without it, in its own place.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """A checkpoint with its shards put together: one file of weights, one of the optimizer's state."""
+    from seedbed.files.lock import folder_lock
+    from seedbed.train.run import run_around
     from seedbed.train.setup import checkpoint_of
     from seedbed.train.whole import merge
 
     found = checkpoint_of(path)
-    merge(found, out)
-    _tell(out, [found], as_json)
+    run = run_around(out or found)  # nobody may train it meanwhile
+    with folder_lock(run) if run else nullcontext():
+        merge(found, out or found)
+    _tell(out or found, [found], as_json)
 
 
 def _tell(out: Path, sources: list[Path], as_json: bool) -> None:
@@ -134,10 +141,11 @@ def _row(folder: Path) -> dict[str, Any]:
 
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     damage, state = folder_damage(folder, lambda _: False), {}
-    try:
-        state = read_state(folder)
-    except (OSError, ValueError, InputError) as error:
-        damage = damage or str(error)
+    if (folder / "state.json").is_file():  # a mean of weights has none
+        try:
+            state = read_state(folder)
+        except (OSError, ValueError, InputError) as error:
+            damage = damage or str(error)
     numbers = {key: state.get(key) for key in ("step", "tokens", "nats_per_token")}
     shards = {"shards": state.get("shards", 1) if state else None}
     return {"checkpoint": folder.name, **numbers, "megabytes": size / 1e6, **shards, "damage": damage}

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import socket
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,9 +57,12 @@ def _make_parent(path: Path) -> None:
         sync(path.parent.parent)
 
 
-def _aside(path: Path, old: str = "") -> Path:
-    """Where this process builds what will stand at ``path``. The machine is in the name: others may share the disk."""
-    return path.with_name(f"{_ASIDE}{socket.gethostname()}-{os.getpid()}-{old}{path.name}")
+def _aside(path: Path, what: str = "") -> Path:
+    """Where this process builds what will stand at ``path``, or moves what stood there (``what``: "old-", "gone-").
+
+    The machine is in the name: others may share the disk.
+    """
+    return path.with_name(f"{_ASIDE}{socket.gethostname()}-{os.getpid()}-{what}{path.name}")
 
 
 def _alive(pid: int) -> bool:
@@ -92,16 +96,33 @@ def _clear_leftovers(path: Path) -> None:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove everything that writers left unfinished in ``folder`` or below; the caller holds the folder's lock."""
+    """Remove everything that writers left unfinished in ``folder`` or below; bring back a folder that one had moved
+    away for a new one that never came. The caller holds the folder's lock. Warns of what cannot be removed.
+    """
+    moved = re.compile(re.escape(_ASIDE) + r".+-[0-9]+-old-(.+)")
     for leftover in sorted(folder.rglob(f"{_ASIDE}*"), reverse=True):  # what lies in another one goes before it
-        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        match = moved.fullmatch(leftover.name)
+        if match and not (old := leftover.with_name(match[1])).exists():
+            leftover.rename(old)
+        else:
+            _discard(leftover)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder: nothing stands at its name from the first moment, also when the removal is cut short."""
-    aside = _aside(folder)
+    """Remove a folder: nothing stands at its name from the first moment, also when the removal is cut short. Warns of
+    files that stay, aside."""
+    aside = _aside(folder, "gone-")
     folder.rename(aside)
-    shutil.rmtree(aside)
+    _discard(aside)
+
+
+def _discard(path: Path) -> None:
+    """Remove what is of no use to anybody. Where that fails (a file that is open elsewhere, on NFS) nothing is lost."""
+    try:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    except OSError as error:
+        # as from one place, so that it is shown once
+        warnings.warn(f"{path}: is no longer needed, but cannot be removed ({error.strerror})", stacklevel=1)
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
@@ -164,7 +185,7 @@ def atomic_folder(path: str | Path, known: Mapping[str, tuple[int, str]] | None 
                 if not path.exists():
                     old.rename(path)
             sync(path.parent)
-            shutil.rmtree(old)
+            _discard(old)
         else:
             aside.rename(path)
             sync(path.parent)

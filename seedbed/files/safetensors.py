@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safetensors import SafetensorError, safe_open
 
 from seedbed.errors import InputError
+from seedbed.files.atomic import COMMIT, listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,10 +39,15 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def part_files(folder: Path, part: str) -> list[Path]:
-    """The files of a part ("model", "optimizer") of a checkpoint of ours: ``PART.safetensors``, or those in ``PART/``;
-    none where it has no such part."""
+    """The files of a part ("model", "optimizer") of a checkpoint of ours: ``PART.safetensors``, or those in ``PART/``,
+    with any that its commit lists and that are gone; none where it has no such part."""
     whole = folder / f"{part}.safetensors"
-    return [whole] if whole.is_file() else sorted((folder / part).glob("*.safetensors"))
+    if whole.is_file():
+        return [whole]
+    files = set((folder / part).glob("*.safetensors"))
+    if (folder / COMMIT).is_file():
+        files |= {folder / name for name in listed(folder) if name.startswith(f"{part}/")}
+    return sorted(files)
 
 
 def spellings(name: str, prefix: str) -> tuple[str, ...]:
@@ -61,7 +67,8 @@ class _Piece(NamedTuple):
 class Tensors(Mapping[str, "Tensor"]):
     """The tensors in ``files`` by name, each read when it is asked for and not kept; shards are put together.
 
-    Raises InputError naming a file that is missing or damaged, and a tensor that stands in two of them.
+    Raises InputError naming a file that is missing or damaged, a tensor that stands in two of them, and one with a gap
+    between its shards. That its last shards are missing the files cannot tell: `part_files` names them all.
     """
 
     def __init__(self, files: Sequence[Path]):

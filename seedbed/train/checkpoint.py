@@ -107,9 +107,12 @@ def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:
 
 
 def standing(run_dir: str | Path) -> str:
-    """What a stopped run can count on, for its last message."""
-    newest = next(iter(step_folders(run_dir)), None)
-    return "it has no checkpoint yet" if newest is None else f"the last checkpoint is {newest}"
+    """What a stopped run can count on, for its last message: hashes are not compared, names and sizes are."""
+    folders = step_folders(run_dir)
+    newest = next((path for path in folders if folder_damage(path, lambda _: False) is None), None)
+    if newest is None:
+        return "it has no whole checkpoint" if folders else "it has no checkpoint yet"
+    return f"the last checkpoint is {newest}"
 
 
 def rng_state() -> dict[str, Any]:

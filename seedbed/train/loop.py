@@ -74,7 +74,7 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
     watched = watching(job.world, job.run_dir, job.config.parallel.timeout_s)
     with closing(metrics), catch_signals() as stop, watched, showing as progress, Saver(job, metrics) as saver:
         while job.step < config.steps:
-            row = train_step(job)
+            row = _step(job, saver)
             job.heldout = None
             saver.poll()
             gradients = row.pop("gradients", None)
@@ -103,6 +103,15 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
                 if signum and not done:
                     saver.wait()
                     raise SignalStop(signum, f"saved {path} after step {job.step}; the same command resumes it")
+
+
+def _step(job: Job, saver: Saver) -> dict[str, Any]:
+    """A step. A run that stops itself first lets the save on its way end, so that it names the last checkpoint."""
+    try:
+        return train_step(job)
+    except GuardStop as stop:
+        saver.settle()
+        raise GuardStop(f"{stop}; {standing(job.run_dir)}") from stop
 
 
 def train_step(job: Job) -> dict[str, Any]:
@@ -200,6 +209,6 @@ def _pass_over(job: Job, row: dict[str, Any], go_back: GoBack, metrics: Metrics)
 
 def _stop(job: Job, why: str) -> NoReturn:
     raise GuardStop(
-        f"step {job.step + 1}: {why}; stopped before the update, {standing(job.run_dir)}; a lower optim.lr or a longer "
-        "warmup often helps, with --fresh or elsewhere, and train.guard can skip such batches or go back"
+        f"step {job.step + 1}: {why}; stopped before the update; a lower optim.lr or a longer warmup often helps, with "
+        "--fresh or elsewhere, and train.guard can skip such batches or go back"
     )

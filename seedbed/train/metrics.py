@@ -18,33 +18,37 @@ Tracker = Callable[[dict[str, Any]], None]
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
-    """The rows of a run. A torn last line, as a killed process leaves it, is not a row; of a damaged file the rows
-    before the damage are read, with a warning.
+    """The rows of a run. A torn last line, as a killed process leaves it, is not a row; damaged lines are left out,
+    with a warning.
     """
-    path = Path(run_dir) / METRICS
+    rows, _ = _read(Path(run_dir) / METRICS)
+    return rows
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The rows in the file ``path``, and how many damaged lines were left out."""
     if not path.exists():
-        return []
-    rows = []
-    for number, line in enumerate(
-        path.read_bytes().split(b"\n")[:-1], start=1
-    ):  # after the last newline: nothing, or torn
+        return [], 0
+    rows, damaged = [], []
+    lines = path.read_bytes().split(b"\n")[:-1]  # after the last newline: nothing, or torn
+    for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
             if not isinstance(row["step"], int) or not isinstance(row["kind"], str):
                 raise TypeError
+            rows.append(row)
         except (ValueError, TypeError, KeyError):
-            warnings.warn(
-                f"{path}:{number}: not a row of metrics; this line and those after it are left out", stacklevel=2
-            )
-            break
-        rows.append(row)
-    return rows
+            damaged.append(number)
+    if damaged:
+        more = f" (and {len(damaged) - 1} more lines)" if len(damaged) > 1 else ""
+        warnings.warn(f"{path}:{damaged[0]}: not a row of metrics, left out{more}", stacklevel=3)
+    return rows, len(damaged)
 
 
 class Metrics:
     """Appends rows ``{"kind": ..., "step": completed steps, ...}`` to ``metrics.jsonl``.
 
-    Kinds: train, an update; guard, a batch that made none; gradients; eval.
+    Kinds: train, an update; guard, a batch that made none; gradients; eval; checkpoint, a save.
     """
 
     def __init__(self, run_dir: str | Path | None, step: int, trackers: list[Tracker]):
@@ -53,13 +57,15 @@ class Metrics:
         self.cut(step)
 
     def cut(self, step: int) -> None:
-        """Take back the rows after ``step`` completed steps."""
+        """Take back the rows after ``step`` completed steps; a file with damaged lines is kept beside as it was."""
         if self._run_dir is None:
             return
         self.close()
-        kept = [row for row in read_metrics(self._run_dir) if row["step"] <= step]
         path = Path(self._run_dir) / METRICS
-        write_atomic(path, "".join(json.dumps(row) + "\n" for row in kept))
+        rows, damaged = _read(path)
+        if damaged:
+            write_atomic(path.with_name(f"{METRICS}.damaged"), path.read_bytes())
+        write_atomic(path, "".join(json.dumps(row) + "\n" for row in rows if row["step"] <= step))
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
 
     def write(self, row: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Which checkpoints of a run stay."""
 
 import json
+import warnings
 from pathlib import Path
 
 from seedbed.files.atomic import clear_leftovers, remove_folder
@@ -8,11 +9,18 @@ from seedbed.files.steps import step_folders
 
 
 def prune(run_dir: str | Path, keep: int, newest: Path, keep_best: bool) -> list[Path]:
-    """Remove what saves that were killed left behind, and the `surplus` of checkpoints; returns those removed."""
+    """Remove what saves that were killed left behind, and the `surplus` of checkpoints; returns those removed.
+
+    Warns of what cannot be removed: too much on the disk is no reason to end a run.
+    """
     clear_leftovers(newest.parent)
-    removed = surplus(run_dir, keep, newest, keep_best)
-    for path in removed:
-        remove_folder(path)
+    removed = []
+    for path in surplus(run_dir, keep, newest, keep_best):
+        try:
+            remove_folder(path)
+            removed.append(path)
+        except OSError as error:
+            warnings.warn(f"{path}: cannot be removed ({error.strerror})", stacklevel=2)
     return removed
 
 

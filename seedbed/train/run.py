@@ -8,9 +8,10 @@ from seedbed.config import Config
 from seedbed.config.load import from_tree, parse_yaml, to_yaml
 from seedbed.config.tree import FORMAT_VERSION
 from seedbed.errors import InputError
-from seedbed.files.atomic import write_atomic
+from seedbed.files.atomic import COMMIT, write_atomic
+from seedbed.files.safetensors import WEIGHTS
 
-CONFIG = "config.yaml"
+CONFIG, RECEIPT = "config.yaml", "receipt.json"
 
 # What may change between the parts of one run; everything else would make it another run.
 # Where it runs and where its data lies may change too: the loader refuses a store with other content.
@@ -63,9 +64,16 @@ def write_config(folder: str | Path, config: Config) -> None:
 
 
 def folder_conflict(run_dir: Path, config: Config, fresh: bool) -> None:
-    """Raise InputError where ``run_dir`` holds something that is no run, or, unless it is to start over (``fresh``),
-    another run (with the difference).
+    """Raise InputError where ``run_dir`` holds something that is no run, a checkpoint for example, or lies among those
+    of a run; or, unless it is to start over (``fresh``), where it holds another run (with the difference).
     """
+    run = run_around(run_dir)
+    if run is not None or any((run_dir / name).exists() for name in (COMMIT, WEIGHTS, "state.json")):
+        raise InputError(
+            f"run.dir={run_dir}: is a checkpoint, or lies among those of a run; to start from its weights choose "
+            f"another run.dir and set train.init_from={run_dir}; to go on from it set run.dir={run or 'RUN'}, the run "
+            "that has it as RUN/checkpoints/step_N"
+        )
     if not run_dir.exists():
         return
     if not run_dir.is_dir():
@@ -79,7 +87,7 @@ def folder_conflict(run_dir: Path, config: Config, fresh: bool) -> None:
         return
     if fresh:
         return
-    before, after = _flat(read_config(run_dir).dump()), _flat(config.dump())
+    before, after = flat(read_config(run_dir).dump()), flat(config.dump())
     changed = [key for key in before | after if before.get(key) != after.get(key) and key not in RESUMABLE]
     if changed:
         difference = ", ".join(f"{key} is {before.get(key)!r} there, {after.get(key)!r} here" for key in changed[:4])
@@ -90,6 +98,13 @@ def folder_conflict(run_dir: Path, config: Config, fresh: bool) -> None:
         )
 
 
+def run_around(path: Path) -> Path | None:
+    """The run among whose checkpoints ``path`` lies, if it does."""
+    place = path.resolve()
+    runs = (folder.parent for folder in (place, *place.parents) if folder.name == "checkpoints")
+    return next((run for run in runs if (run / CONFIG).is_file() and (run / RECEIPT).is_file()), None)
+
+
 def clear(run_dir: Path) -> None:
     """Remove the run in ``run_dir``, which this process holds and which folder_conflict found to be one."""
     for entry in run_dir.iterdir():
@@ -97,8 +112,9 @@ def clear(run_dir: Path) -> None:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A configuration's values by their dotted paths."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found

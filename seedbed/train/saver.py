@@ -94,14 +94,31 @@ class Saver:
             }
         )
 
+    def settle(self) -> None:
+        """As `wait`, before the run ends by an error that came to all ranks alike: one of the save is a warning."""
+        if self._save is None:
+            return
+        path = self._save.path
+        try:
+            self.wait()
+        except Exception as error:
+            warnings.warn(f"{path}: was not saved: {error}", stacklevel=2)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if error is None:
-            self.wait()
-        elif self._save is not None and not isinstance(error, SignalStop):
-            self._see_off(self._save, alike=isinstance(error, GuardStop))
+        try:
+            if error is None:
+                self.wait()
+            elif isinstance(error, GuardStop):
+                self.settle()
+            elif self._save is not None and not isinstance(error, SignalStop):
+                self._see_off(self._save)
+        finally:
+            # a thread that still writes from the copy is ended with the process
+            if self._stager is not None and (self._save is None or self._save.written.done()):
+                self._stager.close()
 
     def _begin(self, began: float) -> _Save:
         found = snapshot(self._job)
@@ -124,11 +141,9 @@ class Saver:
         self._writers.by_lead(lambda: prune(run_dir, config.keep_checkpoints, found.path, config.keep_best))
         return size, ended
 
-    def _see_off(self, save: _Save, alike: bool) -> None:
-        """The run ends by an error, which is told first; where it came to all ranks ``alike`` none leaves early."""
-        if alike:
-            self._job.world.together(lambda: futures.wait([save.written]))
-        elif not self._sharded:
+    def _see_off(self, save: _Save) -> None:
+        """The run ends by an error, which is told first; the ranks that share a save may never end it."""
+        if not self._sharded:
             futures.wait([save.written])
         if save.written.done() and (error := save.written.exception()) is not None:
             warnings.warn(f"{save.path}: was not saved: {error}", stacklevel=3)

@@ -13,7 +13,7 @@ from seedbed.data.loader import Loader
 from seedbed.data.store import Store
 from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import parameter_facts, parts_of
-from seedbed.files.atomic import COMMIT, sha256
+from seedbed.files.atomic import COMMIT, clear_leftovers, sha256
 from seedbed.files.safetensors import WEIGHTS, Tensors, part_files, weight_files
 from seedbed.init import apply_plan, make_plan
 from seedbed.init.materialize import materialize_
@@ -166,8 +166,10 @@ def checkpoint_of(path: str | Path) -> Path:
 def where_it_stands(run_dir: Path) -> tuple[Path | None, list[str]]:
     """The checkpoint that a run goes on from, None for one that has none yet, and what a person should know about that.
 
-    Raises InputError where all its checkpoints are damaged: starting over is for the user to say.
+    What saves and removals that were killed left is removed or brought back; the caller holds the run. Raises
+    InputError where all its checkpoints are damaged: starting over is for the user to say.
     """
+    clear_leftovers(run_dir / "checkpoints")
     newest, notes = newest_checkpoint(run_dir)
     if newest is None and notes:
         raise InputError(f"{'; '.join(notes)}; put one back, or start over with --fresh")

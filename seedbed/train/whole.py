@@ -12,7 +12,7 @@ from seedbed.errors import InputError
 from seedbed.files.atomic import COMMIT, atomic_folder, require_replaceable, sha256
 from seedbed.files.safetensors import Tensors, part_files, weight_files, write_tensors
 from seedbed.train.checkpoint import WHOLE, check_whole, read_state
-from seedbed.train.run import CONFIG, read_config
+from seedbed.train.run import CONFIG, flat, read_config
 
 AVERAGE, TOKENIZER = "average.json", "tokenizer/tokenizer.json"
 
@@ -68,9 +68,10 @@ def average(checkpoints: Sequence[Path], out: Path) -> None:
 
 def _check_alike(first: Path, path: Path, own: Tensors, theirs: Tensors) -> None:
     """Raise InputError where the weights of ``path`` mean something else than those of ``first``."""
-    reason = None
-    if read_config(path).model != read_config(first).model:
-        reason = "model section"
+    mine, other = (flat(read_config(one).dump()["model"], "model.") for one in (first, path))
+    reason = next((key for key in mine | other if mine.get(key) != other.get(key)), None)
+    if reason is not None:
+        reason = f"{reason} ({other.get(reason)!r} instead of {mine.get(reason)!r})"
     elif sha256(path / TOKENIZER) != sha256(first / TOKENIZER):
         reason = "tokenizer"
     elif {(n, theirs.shape(n), theirs.dtype(n)) for n in theirs} != {(n, own.shape(n), own.dtype(n)) for n in own}:

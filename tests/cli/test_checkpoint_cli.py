@@ -8,6 +8,7 @@ from tiny import config, quiet, same, weights
 from seedbed.analysis.checkpoints import open_checkpoint
 from seedbed.api import fit, load
 from seedbed.errors import InputError
+from seedbed.files.lock import folder_lock
 from seedbed.files.safetensors import part_files
 from seedbed.train.setup import checkpoint_of
 
@@ -82,13 +83,20 @@ def test_average(seedbed, run, tiny_store, tmp_path):
     assert not same(dict(mean), first)
     fitted = fit(config(tiny_store, tmp_path / "on", f"train.init_from={out}", "train.steps=2"), quiet)
     assert fitted.summary.steps == 2
+    told = seedbed("checkpoint", "list", out)[1]
+    assert "weights only" in told
+    assert "Errno" not in told
+    assert json.loads(seedbed("checkpoint", "list", out, "--json")[1])[0]["damage"] is None
     assert seedbed("checkpoint", "average", step(run, 2), step(run, 2), "-o", out)[0] == 0  # in its place
     assert same(dict(load(out).model.state_dict()), first)
 
 
 def test_an_average_of_what_is_not_alike_is_refused(seedbed, run, tiny_store, tmp_path):
     fit(config(tiny_store, tmp_path / "other", "train.steps=2", "model.attention.scale=0.5"), quiet)
-    for others, reason in (([tmp_path / "other"], "another model section"), ([], "two checkpoints at least")):
+    for others, reason in (
+        ([tmp_path / "other"], "has another model.attention.scale (0.5 instead of "),
+        ([], "two checkpoints at least"),
+    ):
         code, _, err = seedbed("checkpoint", "average", run, *others, "-o", tmp_path / "mean")
         assert code == 2
         assert reason in err
@@ -114,3 +122,17 @@ def test_merging_a_whole_one_gives_the_same_tensors(seedbed, run, tmp_path):
         from seedbed.train.whole import merge
 
         merge(step(run, 4), tmp_path / "mine")
+
+
+def test_merging_in_place(seedbed, run):
+    """The run goes on from what stands there then; while it is trained nobody merges."""
+    before = weights(run, 6)
+    with folder_lock(run):
+        code, _, err = seedbed("checkpoint", "merge", run)
+    assert code == 2
+    assert "in use by process" in err
+    code, out, _ = seedbed("checkpoint", "merge", run, "--json")
+    assert (code, json.loads(out)["checkpoint"]) == (0, str(step(run, 6)))
+    assert same(weights(run, 6), before)
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [step(run, n).name for n in (2, 4, 6)]
+    assert seedbed("checkpoint", "verify", run)[0] == 0

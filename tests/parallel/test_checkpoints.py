@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ from seedbed.init.sharding import read_whole
 from seedbed.model import Decoder
 from seedbed.parallel.world import World, open_world
 from seedbed.train import writing
-from seedbed.train.checkpoint import newest_checkpoint
+from seedbed.train.checkpoint import newest_checkpoint, standing
 from seedbed.train.loop import Job, train_step
 from seedbed.train.metrics import Metrics, read_metrics
 from seedbed.train.saver import Saver
@@ -170,6 +171,15 @@ def test_the_folder_of_shards(two):
     assert (state["format_version"], state["shards"], state["step"]) == (2, 2, 4)
 
 
+def test_a_missing_last_shard_is_named(two, tmp_path):
+    folder, _ = two
+    shutil.copytree(folder / "beside" / "checkpoints" / "step_00000004", tmp_path / "c")
+    gone = tmp_path / "c" / "model" / "shard-00002-model-00001-of-00001.safetensors"
+    gone.unlink()
+    with pytest.raises(InputError, match=f"{gone.name}: missing; give all files"):
+        Tensors(weight_files(tmp_path / "c"))
+
+
 def test_the_seconds_of_a_save_are_told(two):
     folder, _ = two
     (row,) = read_metrics(folder / "beside")
@@ -186,6 +196,7 @@ def test_four_ranks_then_one(two, tiny_store, tmp_path):
     expected = found["beside saved"]
     assert [one["two fsdp to four fsdp"] for one in ranks] == [expected] * 4
     path, notes = newest_checkpoint(tmp_path / "four")
+    assert path is not None
     assert notes == []
     assert len(part_files(path, "model")) == 4
     job = job_at(tmp_path / "one", tiny_store, "ddp", CPU, path)
@@ -202,6 +213,7 @@ def test_every_file_of_shards_damaged_in_turn_falls_back(two):
         content = (path / name).read_bytes()
         (path / name).unlink()
         assert newest_checkpoint(folder / "beside")[0] is None
+        assert standing(folder / "beside") == "it has no whole checkpoint"
         (path / name).write_bytes(content[:-1])
         newest, (note,) = newest_checkpoint(folder / "beside")
         assert newest is None
@@ -229,6 +241,7 @@ def test_a_rank_killed_inside_a_save(tiny_store, tmp_path):
     with pytest.raises(ProcessExitedException, match="SIGKILL"):
         on_ranks(2, killed_inside, tiny_store, tmp_path)
     path, notes = newest_checkpoint(tmp_path)
+    assert path is not None
     assert path.name == "step_00000001"
     assert notes == []
     job = job_at(tmp_path, tiny_store, "ddp", CPU, path)
@@ -280,6 +293,9 @@ def test_shards_are_read_by_all_that_reads_weights(two, tiny_store, tmp_path):
     folder, (found, _) = two
     shards = folder / "beside" / "checkpoints" / "step_00000004"
     merge(shards, tmp_path / "whole")
+    shutil.copytree(shards, tmp_path / "in place")
+    merge(tmp_path / "in place", tmp_path / "in place")
+    assert listed(tmp_path / "in place") == listed(tmp_path / "whole")
     assert bits(job_at(tmp_path / "resumed", tiny_store, "ddp", CPU, tmp_path / "whole")) == found["beside saved"]
     whole = Tensors(weight_files(tmp_path / "whole"))
     loaded = load(shards).model.state_dict()

@@ -22,7 +22,14 @@ from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
 from seedbed.parallel.world import World
 from seedbed.train import writing
-from seedbed.train.checkpoint import check_whole, load_into, newest_checkpoint, read_checkpoint, restore_rng
+from seedbed.train.checkpoint import (
+    check_whole,
+    load_into,
+    newest_checkpoint,
+    read_checkpoint,
+    restore_rng,
+    standing,
+)
 from seedbed.train.loop import Job
 from seedbed.train.metrics import Metrics
 from seedbed.train.retention import prune
@@ -181,6 +188,32 @@ def test_prune_removes_what_killed_saves_left(job):
     (path.parent / ".partial-1-step_00000003" / "model.safetensors").write_bytes(b"half")
     prune(job.run_dir, 2, path, False)
     assert names(job.run_dir) == ["step_00000004"]
+
+
+def test_a_checkpoint_that_cannot_be_removed_is_not_told_as_removed(job, monkeypatch):
+    *_, newest = save_at(job, 1, 2, 3)
+    real = Path.rename
+
+    def refused(path, target):
+        if path.name == "step_00000002":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.warns(UserWarning, match=r"step_00000002: cannot be removed \(Permission denied\)"):
+        removed = prune(job.run_dir, 1, newest, False)
+    assert [path.name for path in removed] == ["step_00000001"]
+    assert names(job.run_dir) == ["step_00000002", "step_00000003"]
+
+
+def test_the_last_checkpoint_is_a_whole_one(job):
+    assert standing(job.run_dir) == "it has no checkpoint yet"
+    old, new = save_at(job, 1, 2)
+    assert standing(job.run_dir) == f"the last checkpoint is {new}"
+    (new / "optimizer.safetensors").write_bytes(b"half")
+    assert standing(job.run_dir) == f"the last checkpoint is {old}"
+    (old / "commit.json").unlink()
+    assert standing(job.run_dir) == "it has no whole checkpoint"
 
 
 def test_nothing_that_is_not_finite_is_saved(job):

@@ -21,6 +21,17 @@ from seedbed.train.retention import best, surplus
 EVERY = ("train.checkpoint_every=2", "train.keep_checkpoints=9")
 
 
+def stop_after_four(monkeypatch):
+    real = loop.train_step
+
+    def stopped(job):
+        if job.step == 4:
+            raise GuardStop("enough")
+        return real(job)
+
+    monkeypatch.setattr(loop, "train_step", stopped)
+
+
 def checkpoints(run):
     return sorted(path.name for path in (run / "checkpoints").iterdir())
 
@@ -122,17 +133,34 @@ def test_a_signal_waits_for_the_save_on_its_way(tiny_store, tmp_path, monkeypatc
 
 
 def test_a_stopped_run_keeps_the_save_on_its_way(tiny_store, tmp_path, monkeypatch, slow):
-    real = loop.train_step
-
-    def stopped(job):
-        if job.step == 2:
-            raise GuardStop("enough")
-        return real(job)
-
-    monkeypatch.setattr(loop, "train_step", stopped)
-    with pytest.raises(GuardStop, match="enough"):
+    """And names it, with its row of metrics."""
+    stop_after_four(monkeypatch)
+    with pytest.raises(GuardStop, match=r"enough; the last checkpoint is .*step_00000004$"):
         fit(config(tiny_store, tmp_path / "r", *EVERY), quiet)
-    assert newest_checkpoint(tmp_path / "r")[0].name == "step_00000002"
+    assert [row["step"] for row in read_metrics(tmp_path / "r") if row["kind"] == "checkpoint"] == [2, 4]
+
+
+def test_a_stopped_run_tells_of_the_save_that_failed_too(tiny_store, tmp_path, monkeypatch, slow):
+    real = saver.write
+
+    def refused(found, world):
+        if found.step == 4:
+            raise InputError("no room")
+        return real(found, world)
+
+    stop_after_four(monkeypatch)
+    monkeypatch.setattr(saver, "write", refused)
+    monkeypatch.setattr(saver.Saver, "poll", lambda _: None)
+    told = pytest.warns(UserWarning, match="step_00000004: was not saved: no room")
+    with told, pytest.raises(GuardStop, match=r"enough; the last checkpoint is .*step_00000002$"):
+        fit(config(tiny_store, tmp_path / "r", *EVERY), quiet)
+
+
+def test_the_memory_of_copies_is_given_back(tiny_store, tmp_path, monkeypatch):
+    closed, real = [], writing.DefaultStager.close
+    monkeypatch.setattr(writing.DefaultStager, "close", lambda self: (closed.append(self), real(self)))
+    fit(config(tiny_store, tmp_path / "r"), quiet)
+    assert len(closed) == 1
 
 
 KILLED = """
@@ -159,6 +187,7 @@ def test_killed_inside_a_save(tiny_store, tmp_path):
     script = KILLED.format(tests=tests, name="optimizer.safetensors", store=str(tiny_store), run=str(run))
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
     path, notes = newest_checkpoint(run)
+    assert path is not None
     assert path.name == "step_00000002"
     assert notes == []
     assert len(list((run / "checkpoints").glob(".partial-*"))) == 1

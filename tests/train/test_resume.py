@@ -1,5 +1,6 @@
 """Interrupted, resumed, refused: a run goes on exactly, or says why not and changes nothing."""
 
+import errno
 import os
 import shutil
 import signal
@@ -14,8 +15,12 @@ from tiny import TINY, config, quiet, same, sentences, weights
 
 from seedbed.api import fit, load
 from seedbed.errors import InputError, SignalStop
+from seedbed.files import atomic
+from seedbed.files.atomic import folder_damage
+from seedbed.files.steps import step_folders
 from seedbed.train import loop
 from seedbed.train.metrics import read_metrics
+from seedbed.train.whole import average, merge
 
 
 def learned(run: Path) -> list[dict]:
@@ -64,6 +69,66 @@ def test_what_a_killed_removal_left_goes_even_where_nothing_more_is_saved(tiny_s
     (tmp_path / "r" / "checkpoints" / ".partial-1-step_00000003").mkdir()
     fit(config(tiny_store, tmp_path / "r"), quiet)
     assert [entry.name for entry in (tmp_path / "r" / "checkpoints").iterdir()] == ["step_00000006"]
+
+
+def test_a_run_goes_on_from_what_a_killed_replacement_moved_away(tiny_store, tmp_path):
+    fit(config(tiny_store, tmp_path / "r"), quiet)
+    folder = tmp_path / "r" / "checkpoints"
+    (folder / "step_00000006").rename(folder / ".partial-far-away-2-1-old-step_00000006")
+    said = []
+    fit(config(tiny_store, tmp_path / "r"), said.append)
+    assert [entry.name for entry in folder.iterdir()] == ["step_00000006"]
+    assert any("has made all its 6 steps" in line for line in said)
+
+
+def test_what_cannot_be_removed_stops_no_run(tiny_store, tmp_path, monkeypatch):
+    """As on NFS, where a folder with a file that is open elsewhere cannot be removed."""
+    real = shutil.rmtree
+
+    def refused(path, ignore_errors=False):
+        if "gone-" not in str(path):
+            real(path, ignore_errors)
+        elif not ignore_errors:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+
+    monkeypatch.setattr(atomic.shutil, "rmtree", refused)
+    more = ["train.keep_checkpoints=1", "optim.schedule.kind=constant"]
+    with pytest.warns(UserWarning, match=r"gone-step_00000002: .*cannot be removed \(Directory not empty\)"):
+        fit(config(tiny_store, tmp_path / "r", "train.checkpoint_every=2", *more), quiet)
+    with pytest.warns(UserWarning, match="gone-step_00000002"):
+        run = fit(config(tiny_store, tmp_path / "r", "train.checkpoint_every=2", "train.steps=8", *more), quiet)
+    assert run.summary.steps == 8
+    assert [path.name for path in step_folders(tmp_path / "r")] == ["step_00000008"]
+    monkeypatch.undo()
+    fit(config(tiny_store, tmp_path / "r", "train.checkpoint_every=2", "train.steps=8", *more), quiet)
+    assert [entry.name for entry in (tmp_path / "r" / "checkpoints").iterdir()] == ["step_00000008"]
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_checkpoint_is_not_taken_for_a_run(tiny_store, tmp_path, fresh):
+    fit(config(tiny_store, tmp_path / "r"), quiet)
+    newest = tmp_path / "r" / "checkpoints" / "step_00000006"
+    merge(newest, tmp_path / "whole")
+    average([newest, newest], tmp_path / "mean")
+    shutil.copytree(newest, tmp_path / "uncommitted")
+    (tmp_path / "uncommitted" / "commit.json").unlink()
+    places = [newest, newest.parent, newest.parent / "new", newest / "new"]
+    before = sorted(tmp_path.rglob("*"))
+    for place in [*places, *(tmp_path / name for name in ("whole", "mean", "uncommitted"))]:
+        with pytest.raises(InputError, match=r"is a checkpoint, .*set train\.init_from=.*RUN/checkpoints/step_N"):
+            fit(config(tiny_store, place), quiet, fresh=fresh)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert folder_damage(newest) is None
+    (tmp_path / "config.yaml").write_text("{}")  # no run: people name folders as they like
+    fit(config(tiny_store, tmp_path / "checkpoints" / "mine"), quiet)
+
+
+def test_a_run_goes_on_from_a_merged_checkpoint_put_in_place(tiny_store, tmp_path):
+    constant = "optim.schedule.kind=constant"
+    fit(config(tiny_store, tmp_path / "r", constant), quiet)
+    newest = tmp_path / "r" / "checkpoints" / "step_00000006"
+    merge(newest, newest)
+    assert fit(config(tiny_store, tmp_path / "r", constant, "train.steps=8"), quiet).summary.steps == 8
 
 
 def test_an_extended_run_goes_on(tiny_store, tmp_path):
@@ -141,6 +206,21 @@ def test_damaged_metrics_do_not_stop_a_run(tiny_store, tmp_path, damage):
     with pytest.warns(UserWarning, match=r"metrics\.jsonl:9: not a row"):
         run = fit(config(tiny_store, tmp_path / "r", constant, "train.steps=7"), quiet)
     assert [row["step"] for row in run.metrics if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_rows_behind_a_damaged_one_stay(tiny_store, tmp_path):
+    constant, file = "optim.schedule.kind=constant", tmp_path / "r" / "metrics.jsonl"
+    fit(config(tiny_store, tmp_path / "r", constant), quiet)
+    lines = file.read_bytes().split(b"\n")
+    lines[2] = lines[3] = b"\0" * 40
+    file.write_bytes(b"\n".join(lines))
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl:3: not a row of metrics, left out \(and 1 more lines\)"):
+        run = fit(config(tiny_store, tmp_path / "r", constant, "train.steps=7"), quiet)
+    assert [row["step"] for row in run.metrics if row["kind"] == "train"] == [1, 2, 5, 6, 7]
+    kept = file.with_name("metrics.jsonl.damaged").read_bytes()
+    assert kept == b"\n".join(lines)
+    fit(config(tiny_store, tmp_path / "r", constant, "train.steps=8"), quiet)  # not again
+    assert file.with_name("metrics.jsonl.damaged").read_bytes() == kept
 
 
 def test_two_processes_do_not_share_a_run(tiny_store, tmp_path):
