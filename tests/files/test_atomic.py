@@ -10,7 +10,14 @@ import pytest
 from killing import killed_at
 
 from seedbed.errors import InputError
-from seedbed.files.atomic import COMMIT, atomic_folder, folder_damage, require_replaceable, write_atomic
+from seedbed.files.atomic import (
+    COMMIT,
+    atomic_folder,
+    clear_leftovers,
+    folder_damage,
+    require_replaceable,
+    write_atomic,
+)
 
 HERE = socket.gethostname()
 
@@ -248,3 +255,15 @@ def test_what_may_not_be_replaced(tmp_path, state):
     with pytest.raises(InputError, match=r"sub/notes" if state == "more in it" else "folder|real"):
         require_replaceable(target, "header.json" if state == "other kind" else "a.txt")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_writers_left_is_removed_or_brought_back(tmp_path):
+    """As where a writer died on any machine; what it had moved away comes back unless the new one is there."""
+    for name in ("a/x", "a/.partial-far-away-12-old-x", "a/.partial-far-away-12-old-y", "b/.partial-here-7-gone-z"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "f").write_text(name)
+    (tmp_path / "b" / ".partial-here-7-file").write_text("")
+    clear_leftovers(tmp_path)
+    left = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("f")}
+    assert left == {"a/x/f": "a/x", "a/y/f": "a/.partial-far-away-12-old-y"}
+    assert list((tmp_path / "b").iterdir()) == []
