@@ -108,13 +108,15 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
 
 
 def _step_unless_interrupted(job: Job, stop: StopRequest) -> dict[str, Any]:
-    """One step. Raises SignalStop where a signal ended the compiler too, as Ctrl-C does, which a terminal sends to all."""
+    """One step. Raises SignalStop where a signal ended the compiler too, as Ctrl-C at a terminal does."""
     try:
         return train_step(job)
     except RuntimeError as error:
+        if stop.signum is None:
+            raise
         from torch._dynamo.exc import BackendCompilerFailed  # takes seconds where nothing was compiled
 
-        if stop.signum is None or not isinstance(error, BackendCompilerFailed):
+        if not isinstance(error, BackendCompilerFailed):
             raise
         why = f"stopped while the model was compiled; {standing(job.run_dir)}"
         raise SignalStop(stop.signum, f"{why}, and the same command goes on") from error
