@@ -25,7 +25,7 @@ from seedbed.optim.groups import Optimizers
 from seedbed.optim.schedule import rate
 from seedbed.parallel.watch import watching
 from seedbed.parallel.world import World
-from seedbed.parallel.wrap import accumulating
+from seedbed.parallel.wrap import accumulating, compiles
 from seedbed.train.checkpoint import standing
 from seedbed.train.guard import Guard, guard_row, in_words
 from seedbed.train.looks import gradient_components, lost_updates, rounded_sample
@@ -33,7 +33,7 @@ from seedbed.train.metrics import Metrics, Tracker
 from seedbed.train.objective import cross_entropy_and_z
 from seedbed.train.progress import training_progress
 from seedbed.train.saver import Saver
-from seedbed.train.signals import catch_signals
+from seedbed.train.signals import StopRequest, catch_signals
 
 Evaluate = Callable[[], dict[str, Any]]
 """Measures the model as it is now; its result is written as a metrics row."""
@@ -72,9 +72,11 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
     metrics = Metrics(job.run_dir if leads else None, job.step, trackers)
     showing = training_progress(config.steps, job.step, quiet=not leads)
     watched = watching(job.world, job.run_dir, job.config.parallel.timeout_s)
+    if leads and job.step < config.steps and compiles(job.config, job.world):
+        print("compiling: the first step may take a minute", file=sys.stderr, flush=True)
     with closing(metrics), catch_signals() as stop, watched, showing as progress, Saver(job, metrics) as saver:
         while job.step < config.steps:
-            row = _step(job, saver)
+            row = _step(job, saver, stop)
             job.heldout = None
             saver.poll()
             gradients = row.pop("gradients", None)
@@ -105,13 +107,25 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
                     raise SignalStop(signum, f"saved {path} after step {job.step}; the same command resumes it")
 
 
-def _step(job: Job, saver: Saver) -> dict[str, Any]:
-    """A step. A run that stops itself first lets the save on its way end, so that it names the last checkpoint."""
+def _step(job: Job, saver: Saver, stop: StopRequest) -> dict[str, Any]:
+    """One step. A run that stops itself lets the save on its way end first, so that it names the last checkpoint.
+
+    Raises SignalStop where a signal ended the compiler too, as Ctrl-C at a terminal does.
+    """
     try:
         return train_step(job)
-    except GuardStop as stop:
+    except GuardStop as error:
         saver.settle()
-        raise GuardStop(f"{stop}; {standing(job.run_dir)}") from stop
+        raise GuardStop(f"{error}; {standing(job.run_dir)}") from error
+    except RuntimeError as error:
+        if stop.signum is None:
+            raise
+        from torch._dynamo.exc import BackendCompilerFailed  # takes seconds where nothing was compiled
+
+        if not isinstance(error, BackendCompilerFailed):
+            raise
+        why = f"stopped while the model was compiled; {standing(job.run_dir)}"
+        raise SignalStop(stop.signum, f"{why}, and the same command goes on") from error
 
 
 def train_step(job: Job) -> dict[str, Any]:
