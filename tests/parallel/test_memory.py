@@ -22,7 +22,7 @@ from seedbed.train.loop import train_step
 from seedbed.train.setup import resolve, start
 
 RANKS, LENGTH = 2, 32
-ARMS = {
+ARMS: dict[str, tuple[str, ...]] = {
     f"{strategy} {optimizer}": (
         f"parallel.strategy={strategy}",
         f"optim.name={optimizer}",
