@@ -25,7 +25,7 @@ from seedbed.optim.groups import Optimizers
 from seedbed.optim.schedule import rate
 from seedbed.parallel.watch import watching
 from seedbed.parallel.world import World
-from seedbed.parallel.wrap import accumulating
+from seedbed.parallel.wrap import accumulating, compiles
 from seedbed.train.checkpoint import standing
 from seedbed.train.guard import Guard, guard_row, in_words
 from seedbed.train.looks import gradient_components, lost_updates, rounded_sample
@@ -33,7 +33,7 @@ from seedbed.train.metrics import Metrics, Tracker
 from seedbed.train.objective import cross_entropy_and_z
 from seedbed.train.progress import training_progress
 from seedbed.train.saver import Saver
-from seedbed.train.signals import catch_signals
+from seedbed.train.signals import StopRequest, catch_signals
 
 Evaluate = Callable[[], dict[str, Any]]
 """Measures the model as it is now; its result is written as a metrics row."""
@@ -72,9 +72,11 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
     metrics = Metrics(job.run_dir if leads else None, job.step, trackers)
     showing = training_progress(config.steps, job.step, quiet=not leads)
     watched = watching(job.world, job.run_dir, job.config.parallel.timeout_s)
+    if leads and job.step < config.steps and compiles(job.config, job.world):
+        print("compiling: the first step may take a minute", file=sys.stderr, flush=True)
     with closing(metrics), catch_signals() as stop, watched, showing as progress, Saver(job, metrics) as saver:
         while job.step < config.steps:
-            row = train_step(job)
+            row = _step_unless_interrupted(job, stop)
             job.heldout = None
             saver.poll()
             gradients = row.pop("gradients", None)
@@ -103,6 +105,21 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
                 if signum and not done:
                     saver.wait()
                     raise SignalStop(signum, f"saved {path} after step {job.step}; the same command resumes it")
+
+
+def _step_unless_interrupted(job: Job, stop: StopRequest) -> dict[str, Any]:
+    """One step. Raises SignalStop where a signal ended the compiler too, as Ctrl-C at a terminal does."""
+    try:
+        return train_step(job)
+    except RuntimeError as error:
+        if stop.signum is None:
+            raise
+        from torch._dynamo.exc import BackendCompilerFailed  # takes seconds where nothing was compiled
+
+        if not isinstance(error, BackendCompilerFailed):
+            raise
+        why = f"stopped while the model was compiled; {standing(job.run_dir)}"
+        raise SignalStop(stop.signum, f"{why}, and the same command goes on") from error
 
 
 def train_step(job: Job) -> dict[str, Any]:

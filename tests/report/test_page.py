@@ -71,6 +71,13 @@ def test_page_is_whole_and_needs_no_network(run_report, page):
     assert page == run_page(run_report)
 
 
+def test_options_that_are_not_set_are_left_out(run_report):
+    plan = run_report.receipt["plan"] | {"options": {"gamma": 1.0, "by_role": None}}
+    page = run_page(replace(run_report, receipt=run_report.receipt | {"plan": plan}))
+    assert "gamma = 1.0, seed 0;" in " ".join(check(page).text.split())
+    assert "by_role" not in page
+
+
 def test_sample_is_escaped_and_chinese_stays(run_report, page):
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; 中文的种子 🌱\n    return None" in page
     assert "<script" not in page
