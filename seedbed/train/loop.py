@@ -185,7 +185,7 @@ def backward(job: Job, batch: Batch, n_targets: float) -> tuple[float, float]:
     for number, micro in enumerate(micros, start=1):
         ids, targets, doc_ids, positions = (x.to(world.device, non_blocking=True) for x in micro)  # [b, T]
         autocast = torch.autocast(world.device.type, torch.bfloat16, enabled=config.precision == "bf16")
-        with accumulating(job.forward, last=number == len(micros)):
+        with accumulating(job.forward, summing=number == len(micros) or job.config.parallel.reduce_each_pass):
             with autocast:
                 world.at(job.step + 1, "forward")
                 hidden = job.forward(ids, doc_ids, hidden=True, positions=positions)  # [b, T, D]

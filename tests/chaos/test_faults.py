@@ -25,6 +25,7 @@ def test_a_signal_saves_what_was_done(signum, times, training, whole, tmp_path):
         if number % 2:
             process = start(training, run)
             process.join(rng.uniform(0, SECONDS))
+            assert process.pid is not None
             os.kill(process.pid, signum)
             code = end(process)
         else:
@@ -75,7 +76,8 @@ def test_clocks_that_jump(training, whole, tmp_path):
     ends_with(-signal.SIGKILL, training, run, partial(faults.clock_jumps, 90))
     assert all(0 < row["seconds"] < time.monotonic() - began for row in rows(run) if row["kind"] == "train")
     check_stopped(run, whole, 9)
-    os.utime(run / ".lock", (time.time() + faults.DAY,) * 2)
+    tomorrow = time.time() + faults.DAY
+    os.utime(run / ".lock", (tomorrow, tomorrow))
     ends_with(0, training, run, faults.machine_sleeps)
     check_finished(run, whole)
 

@@ -42,9 +42,10 @@ def guarded(store: Path, folder: Path, world: World, strategy: str, policy: str)
     def poisoned(job: loop.Job, batch: Any, n_targets: float) -> tuple[float, float]:
         loss, z_loss = backward(job, batch, n_targets)
         if last and job.loader.position == 8 * 5:
-            gradient = job.model.layers[0].attn.qkv.weight.grad
+            gradient = job.model.get_parameter("layers.0.attn.qkv.weight").grad
             assert gradient is not None
             held = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+            assert isinstance(held, torch.Tensor)
             held[0, 0] = math.inf
         return math.nan if last and job.loader.position == 8 * 3 else loss, z_loss
 

@@ -8,6 +8,7 @@ import torch
 from ranks import on_ranks
 from tiny import config
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -22,7 +23,7 @@ from seedbed.train.loop import train_step
 from seedbed.train.setup import resolve, start
 
 RANKS, LENGTH = 2, 32
-ARMS = {
+ARMS: dict[str, tuple[str, ...]] = {
     f"{strategy} {optimizer}": (
         f"parallel.strategy={strategy}",
         f"optim.name={optimizer}",
@@ -31,6 +32,7 @@ ARMS = {
     for strategy in ("ddp", "fsdp")
     for optimizer, passes in (("adamw", 1), ("muon", 2))
 }
+ARMS["fsdp summed each pass"] = (*ARMS["fsdp muon"], "parallel.reduce_each_pass=true")
 
 
 class Sent(TorchDispatchMode):
@@ -66,10 +68,8 @@ def measured(store: Path, overrides: tuple[str, ...], world: World) -> dict[str,
     update = job.optimizers.step
 
     def watched() -> None:
-        found["gradients"] = sum(
-            parameter.grad.to_local().nbytes if hasattr(parameter.grad, "to_local") else parameter.grad.nbytes
-            for parameter in job.model.parameters()
-        )
+        gradients = [parameter.grad for parameter in job.model.parameters() if parameter.grad is not None]
+        found["gradients"] = sum((g.to_local() if isinstance(g, DTensor) else g).nbytes for g in gradients)
         update()
 
     job.optimizers.step = watched
@@ -95,7 +95,10 @@ def predicted(store: Path, name: str) -> tuple[Sizes, Layout]:
     chosen, _ = resolve(config(store, Path("unused"), *ARMS[name]))
     rows = chosen.train.micro_batch_size
     assert rows
-    layout = Layout(RANKS, chosen.parallel.strategy, "none", rows, 2 // rows, "fp32", device="cpu")
+    parallel = chosen.parallel
+    layout = Layout(
+        RANKS, parallel.strategy, "none", rows, 2 // rows, parallel.reduce_each_pass, precision="fp32", device="cpu"
+    )
     return sizes(chosen, LENGTH), layout
 
 

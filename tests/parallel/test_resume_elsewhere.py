@@ -21,8 +21,8 @@ def trained(store: Path, run: Path, steps: int, *overrides: str) -> list[list[st
     read: list[list[str]] = []
     make = Loader.next_batch
 
-    def watched(loader: Loader) -> Batch:
-        batch = make(loader)
+    def watched(self: Loader) -> Batch:
+        batch = make(self)
         read.append([digest(row) for row in batch.ids])
         return batch
 

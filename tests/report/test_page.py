@@ -55,6 +55,12 @@ def page(run_report) -> str:
     return run_page(run_report)
 
 
+def test_matrices_that_were_not_measured_are_named(run_report, page):
+    assert "Not measured" not in check(page).text
+    told = check(run_page(replace(run_report, unmeasured="all layers but 0, 8"))).text
+    assert "Not measured, since all ranks wait meanwhile: all layers but 0, 8." in told
+
+
 def test_page_is_whole_and_needs_no_network(run_report, page):
     seen = check(page)
     assert seen.tags.count("svg") == 6
