@@ -101,7 +101,7 @@ class ParallelConfig(Section):
     offload: bool = False
     """fsdp: parameters and optimizer state stay in the memory of the CPU."""
     timeout_s: Annotated[int, Field(gt=0, le=86400)] = 600
-    """Seconds that a rank waits for the others within a step before the run stops."""
+    """Seconds that a rank waits for the others within a step before the run stops; ten times that around files."""
 
     @model_validator(mode="after")
     def _unread(self) -> Self:
