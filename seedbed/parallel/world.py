@@ -168,8 +168,8 @@ def pick_device(name: str) -> torch.device:
 def open_world(device: str, timeout_s: float) -> Iterator[World]:
     """The ranks that torchrun started, as its environment tells; this process alone where it did not.
 
-    ``timeout_s`` is how long a rank waits for the others within a step, SAVING times that around files. Raises InputError as pick_device and launched
-    do, and LostRank where the others do not come or have gone.
+    ``timeout_s`` is how long a rank waits for the others within a step, SAVING times that around files. Raises
+    InputError as pick_device and launched do, and LostRank where the others do not come or have gone.
     """
     chosen = pick_device(device)
     if launched()[1] == 1:

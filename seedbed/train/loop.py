@@ -60,6 +60,9 @@ class Job:
     seconds: float = 0.0  # spent in steps so far, over all processes of the run
     heldout: float | None = None  # nats a token of the weights as they are, where they were evaluated
     guard: Guard = field(default_factory=Guard)
+    notices: Callable[[], list[float]] = list
+    """What a rank has to tell the others, asked after its backward and added up along with the loss: each sum by itself
+    would cost all a wait for the last."""
 
 
 def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]) -> None:
@@ -73,8 +76,9 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
     showing = training_progress(config.steps, job.step, quiet=not leads)
     watched = watching(job.world, job.run_dir, job.config.parallel.timeout_s)
     with closing(metrics), catch_signals() as stop, watched, showing as progress, Saver(job, metrics) as saver:
+        job.notices = lambda: [*stop.counts(), metrics.failed, saver.writing]
         while job.step < config.steps:
-            row = train_step(job, lambda: [*stop.counts(), metrics.failed, saver.writing])
+            row = train_step(job)
             job.heldout = None
             *signals, failed, writing = row.pop("notices")
             if failed:
@@ -109,12 +113,9 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
         job.world.together(metrics.sync)
 
 
-def train_step(job: Job, notices: Callable[[], list[float]] = list) -> dict[str, Any]:
+def train_step(job: Job) -> dict[str, Any]:
     """One optimizer step over one batch; returns its metrics row, the same on all ranks: of kind "train", or of kind
-    "guard" where no update was made.
-
-    ``notices()`` of this rank, taken after its backward, are added up over ranks along with the loss, since each sum
-    costs all a wait for the last; the sums are the row's "notices".
+    "guard" where no update was made. "notices" are those of the job, added up.
     """
     config, world, began = job.config, job.world, time.perf_counter()
     number, position = job.step + 1, job.loader.position
@@ -134,7 +135,7 @@ def train_step(job: Job, notices: Callable[[], list[float]] = list) -> dict[str,
     looks = {"gradients": gradient_components(job.model, world)} if every and number % every == 0 else {}
     world.at(number, "clipping")
     norm = clip(job.model, config.train.clip_norm)
-    loss, z_loss, norms, *noticed = world.sum(loss, z_loss, norm, *notices())
+    loss, z_loss, norms, *noticed = world.sum(loss, z_loss, norm, *job.notices())
     norm = norms / world.size  # the very same number on each rank, so that all judge alike
     verdict = job.guard.decide(loss, norm, config.train.guard)
     if verdict.action == "stop":
