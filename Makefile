@@ -16,7 +16,7 @@ test-slow: $(INSTALLED)
 	$(BIN)/pytest -n 2 -m slow
 
 chaos: $(INSTALLED)
-	$(BIN)/pytest -m chaos tests/chaos
+	$(BIN)/pytest -m chaos
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -74,8 +74,10 @@ def predictions_table(training: Training, hardware: Hardware) -> str:
     lines = []
     for batch, found in rows(training, hardware):
         layout = found.layout
-        how = f"{layout.strategy}, {layout.passes} x {layout.rows}" + (
-            "" if layout.recompute == "none" else f", {layout.recompute}"
+        how = (
+            f"{layout.strategy}, {layout.passes} x {layout.rows}"
+            + ("" if layout.recompute == "none" else f", {layout.recompute}")
+            + (", summed each" if layout.reduce_each_pass else "")
         )
         held, days = sum(found.memory.values()) / 1e9, training.tokens / found.tokens_per_s / 86400
         shares = (found.mfu, found.seconds.communicating, found.seconds.waiting)
@@ -133,6 +135,7 @@ def command(training: Training, gpus: int, hardware: Hardware) -> str:
         start += f" --nnodes {gpus // 8} --rdzv-backend c10d --rdzv-endpoint $HEAD:29400 --rdzv-id 1"
     settings = [f"parallel.strategy={layout.strategy}", f"train.micro_batch_size={layout.rows}"]
     settings += [f"parallel.recompute={layout.recompute}"] if layout.recompute != "none" else []
+    settings += ["parallel.reduce_each_pass=true"] if layout.reduce_each_pass else []
     if batch != training.batch:
         settings += [f"train.batch_size={batch}", f"train.steps={training.tokens / (batch * LENGTH):.0f}"]
     return f"{start} -m seedbed train recipes/{training.recipe}.yaml data.store=$STORE {' '.join(settings)}"

@@ -102,7 +102,7 @@ def measure(arm: tuple[int, str, str, str], steps: int) -> dict[str, Any]:
         for number in range(2 + steps):
             world.sum(0)
             began, carried = time.perf_counter(), loopback()
-            with accumulating(forward, last=True):
+            with accumulating(forward, summing=True):
                 hidden = forward(ids, hidden=True)
                 chunked_cross_entropy(hidden, model.head_weight, ids, scale=1 / ids.numel()).backward()
             optimizers.step()

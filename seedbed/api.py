@@ -33,6 +33,8 @@ from seedbed.train.setup import checkpoint_of, go_back, initial_model, load_weig
 
 SEEN_S = 60.0
 """After so many seconds a network file system shows to all what one has written (NFS: acdirmax)."""
+SAMPLE_BUDGET = 2e11
+"""Parameters times tokens of a sample: a minute or two of one core (choice); 64 tokens in any case."""
 
 
 @dataclass(frozen=True)
@@ -199,8 +201,11 @@ class Trained:
     config: Config
 
     def sample(self) -> str:
-        """The start of a document as the model imagines one; the same text each time."""
-        return self.continue_text("", max_new_tokens=self.config.model.max_seq_len)
+        """The start of a document as the model imagines one; the same text each time. Of a large model a shorter one,
+        since all ranks wait for it.
+        """
+        affordable = int(SAMPLE_BUDGET / sum(parameter.numel() for parameter in self.model.parameters()))
+        return self.continue_text("", max_new_tokens=min(self.config.model.max_seq_len, max(64, affordable)))
 
     def continue_text(
         self, prompt: str, max_new_tokens: int, temperature: float = 0.8, top_k: int | None = None, seed: int = 0

@@ -1,16 +1,18 @@
 """How fast a run trains on this machine, how near to its matrix peak, what its memory holds, where its time goes."""
 
 import math
+import os
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from seedbed.analysis.cost import model_flops, sizes
@@ -50,9 +52,9 @@ class Bench:
     """FLOP/s of a large matrix product on one rank, all ranks at it at once."""
     memory: dict[str, int]
     peak_memory: int
-    """The most that was there at once."""
+    """The most that was there at once, parameters and all."""
     phases: dict[str, float]
-    """Seconds of a step by phase, the steps looked at being slowed down by that."""
+    """Seconds of a step by phase, in LOOKED_AT steps of their own, which being looked at slows down."""
     communication: float
     """Seconds of a step in which tensors were between ranks, mostly beside the phases."""
 
@@ -98,6 +100,11 @@ def _resolve(config: Config) -> tuple[Config, Store]:
     """The run to measure, and its store, or random tokens where it has none. Weights are drawn, never loaded."""
     config = config.model_copy(update={"train": config.train.model_copy(update={"init_from": None})})
     if config.data.store is not None:
+        if not Path(config.data.store).is_dir():
+            raise InputError(
+                f"data.store={config.data.store}: there is no such folder; prepare it, or measure on random tokens: "
+                "data.store=null model.vocab_size=8192"
+            )
         return resolve(config)
     if config.model.vocab_size is None:
         raise InputError("neither data.store nor model.vocab_size is set; set one: random tokens need a vocabulary")
@@ -175,14 +182,20 @@ def _now(device: torch.device) -> float:
     return time.perf_counter()
 
 
+@dataclass
+class _Watched(World):
+    """The same ranks; ``look(phase)`` is called where this one begins a phase."""
+
+    look: Callable[[str], None] = print
+
+    def at(self, step: int, phase: str) -> None:
+        self.look(phase)
+
+
 def _watched(job: Job, look: Callable[[str], None]) -> None:
     """One step; ``look(phase)`` is called where each of its phases begins, and at its end with ""."""
-    job.world.at = lambda step, phase: look(phase)
-    try:
-        train_step(job)
-        look("")
-    finally:
-        del job.world.at
+    train_step(replace(job, world=_Watched(**vars(job.world), look=look)))
+    look("")
 
 
 def _phases(job: Job) -> dict[str, float]:
@@ -202,6 +215,7 @@ def _communication(job: Job) -> float:
         return 0.0
     on_cuda = job.world.device.type == "cuda"
     activity, prefix = (ProfilerActivity.CUDA, "nccl") if on_cuda else (ProfilerActivity.CPU, "gloo:")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it prints two lines a profile, of the highest level, 5
     with profile(activities=[activity], acc_events=True) as profiled:
         train_step(job)
     spans = [e.time_range for e in profiled.events() or [] if e.name.startswith(prefix)]
@@ -218,7 +232,10 @@ def _union(spans: list[tuple[float, float]]) -> float:
 
 
 def step_memory(job: Job) -> tuple[dict[str, int], int]:
-    """Bytes by part and the most there was at once, during a step; on the rank with most, each."""
+    """Bytes by part and the most there was at once, during a step; on the rank with most, each.
+
+    The peak is that of the device: parts that parallel.offload keeps elsewhere are not in it.
+    """
     model, world = job.model, job.world
     parts = {
         "parameters": tensor_bytes(model.parameters()),
@@ -227,6 +244,11 @@ def step_memory(job: Job) -> tuple[dict[str, int], int]:
         "activations": 0,
         "loss": 0,
     }
+    # what is there before the counter begins: DDP's buckets too, of which gradients are views
+    held = parts["parameters"] + parts["optimizer"]
+    held += parts["parameters"] if isinstance(job.forward, DistributedDataParallel) else 0
+    if world.device.type == "cuda":
+        held = torch.cuda.memory_allocated(world.device)
     with allocated(world.device) as counter:
         phase, before, peak = "", 0, 0
 
@@ -243,8 +265,7 @@ def step_memory(job: Job) -> tuple[dict[str, int], int]:
             counter.forget()
 
         _watched(job, look)
-    peak += parts["parameters"] + parts["optimizer"]
-    return {part: world.max(size) for part, size in parts.items()}, world.max(peak)
+    return {part: world.max(size) for part, size in parts.items()}, world.max(held + peak)
 
 
 def hints(found: Bench, config: Config) -> list[str]:
@@ -259,7 +280,10 @@ def hints(found: Bench, config: Config) -> list[str]:
     if optimizer > 0.25:
         said.append(f"the optimizer takes {optimizer:.0%} of a step: a larger train.batch_size makes its part smaller")
     if beside > 0.5:
-        said.append(f"ranks exchange tensors in {beside:.0%} of a step: accumulate more (train.batch_size)")
+        size = "micro_batch_size" if config.parallel.strategy == "fsdp" else "batch_size"
+        said.append(
+            f"ranks exchange tensors in {beside:.0%} of a step: with a larger train.{size} as many for more tokens"
+        )
     if activations > 0.5 and config.parallel.recompute == "none":
         said.append(
             f"activations are {activations:.0%} of the most memory: parallel.recompute or a smaller "

@@ -88,6 +88,8 @@ class Layout:
     """Sequences of a pass on a rank (train.micro_batch_size)."""
     passes: int = 1
     """Passes of a step on a rank."""
+    reduce_each_pass: bool = False
+    """FSDP: gradients are summed after each pass, not after the last alone."""
     precision: Literal["fp32", "bf16"] = "bf16"
     device: Literal["cuda", "cpu"] = "cuda"
     """On CUDA a dense mask keeps documents apart, and chunks of logits are larger."""
@@ -95,6 +97,11 @@ class Layout:
     @property
     def sharded(self) -> bool:
         return self.strategy == "fsdp" and self.gpus > 1
+
+    @property
+    def sums(self) -> int:
+        """How often a step sums gradients over ranks."""
+        return self.passes if self.reduce_each_pass else 1
 
     @property
     def share(self) -> float:
@@ -116,7 +123,7 @@ def memory(sizes: Sizes, layout: Layout) -> dict[str, float]:
     return {
         "parameters": store * sizes.parameters * layout.share,
         # passes before the last sum nothing over ranks, and FSDP keeps their gradients whole
-        "gradients": store * sizes.parameters * (layout.share if layout.passes == 1 else 1),
+        "gradients": store * sizes.parameters * (layout.share if layout.sums == layout.passes else 1),
         "optimizer state": store * sizes.moments * layout.share,
         "activations": kept_bytes(sizes, layout),
         "block computed again": layer_bytes(sizes, layout) if layout.recompute != "none" else 0,
@@ -180,7 +187,7 @@ def traffic(sizes: Sizes, layout: Layout) -> dict[str, float]:
         gathered = 2 * compute * (sizes.parameters - sizes.outside) + store * sizes.outside
         found = {
             "gathering weights": layout.passes * gathered * others,
-            "summing gradients": store * sizes.parameters * others,
+            "summing gradients": layout.sums * store * sizes.parameters * others,
         }
         exchange = 2 * store * muon / layout.gpus  # to the rank that works on it, and back
     else:

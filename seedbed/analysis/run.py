@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
-from seedbed.analysis.weights import weight_rows
+from seedbed.analysis.weights import affordable, weight_rows
 from seedbed.config import Config
 from seedbed.data.store import Store
 from seedbed.facts.table import parameter_facts
@@ -23,6 +23,8 @@ from seedbed.train.metrics import read_metrics
 PAGE = "report.html"
 INITIAL = "initial.json"
 SINK_SEQUENCES = 4
+SINK_BUDGET = 2e12
+"""Parameters times tokens that are read for sinks, a minute or two of one core (choice); one sequence in any case."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,24 @@ _SNAPSHOT = TypeAdapter(Snapshot)
 
 
 def snapshot(model: Decoder, store: Store) -> Snapshot:
-    """Measure the model as it is now: every matrix, and the sinks on the first held-out sequences."""
-    return Snapshot(weight_rows(model.state_dict().items(), parameter_facts(model)), _sink(model, store))
+    """Measure the model as it is now: its matrices, and the sinks on the first held-out sequences.
+
+    All ranks wait meanwhile, so that of a large model some matrices and sequences stand for all.
+    """
+    chosen = affordable(parameter_facts(model))
+    names = {name for fact in chosen for name in (fact.name, *fact.tied)}
+    state = ((name, tensor) for name, tensor in model.state_dict().items() if name in names)
+    return Snapshot(weight_rows(state, chosen), _sink(model, store))
+
+
+def unmeasured(model: Decoder) -> str:
+    """Which matrices a snapshot leaves out, in words; empty where it has all."""
+    facts = parameter_facts(model)
+    chosen = affordable(facts)
+    outside = [fact.name for fact in facts if fact.is_matrix and fact.layer is None and fact not in chosen]
+    layers = sorted({fact.layer for fact in chosen if fact.layer is not None})
+    said = [] if len(layers) == len(model.layers) else [f"all layers but {', '.join(map(str, layers))}"]
+    return " and ".join([*said, *outside])
 
 
 def write_snapshot(run_dir: Path, before: Snapshot) -> None:
@@ -63,6 +81,7 @@ def write_page(run_dir: Path, model: Decoder, config: Config, store: Store, samp
         sink_before=before.sink,
         sink_after=after.sink,
         sample=sample,
+        unmeasured=unmeasured(model),
     )
     path = run_dir / PAGE
     write_atomic(path, run_page(report))
@@ -92,6 +111,8 @@ def _sink(model: Decoder, store: Store) -> SinkReport | None:
     split = store.split("heldout")
     if len(split) == 0:
         return None
-    batch = split.windows(range(min(SINK_SEQUENCES, len(split))))
+    size = sum(parameter.numel() for parameter in model.parameters()) * split.seq_len
+    count = min(SINK_SEQUENCES, max(1, int(SINK_BUDGET / size)))
+    batch = split.windows(range(min(count, len(split))))
     device = next(model.parameters()).device
     return sink_report(model, *(x.to(device) for x in (batch.ids, batch.doc_ids, batch.positions)))

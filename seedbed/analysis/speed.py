@@ -10,6 +10,10 @@ from seedbed.analysis.cost import BYTES, Layout, Matrix, Sizes, device_flops, en
 
 HOP = 3e-6
 """Seconds from one rank to the next, however little is sent (choice)."""
+CONTROL_HOP = 20e-6
+"""Seconds of a small message over TCP, the way of what ranks tell each other by way of their CPUs (choice)."""
+CONTROL_SUMS = 3
+"""Of a step over TCP: the count of tokens, loss with norm, and whether a signal came."""
 BUCKET = 25e6
 """Bytes of gradients that DDP sums at a time, PyTorch's default."""
 ROOM = 0.9
@@ -62,20 +66,22 @@ class Seconds:
     """Weights and gradients between ranks, beside the compute as far as that lasts."""
     hidden: float
     """Of that what the compute covers."""
+    control: float
+    """Small sums over TCP, beside nothing."""
 
     @property
     def step(self) -> float:
-        return self.compute + self.update + self.exchange + self.communication - self.hidden
+        return self.compute + self.update + self.exchange + self.communication - self.hidden + self.control
 
     @property
     def communicating(self) -> float:
         """Share of the step in which ranks send, whatever else they do."""
-        return (self.exchange + self.communication) / self.step
+        return (self.exchange + self.communication + self.control) / self.step
 
     @property
     def waiting(self) -> float:
         """Share of the step in which nothing but communication happens."""
-        return (self.exchange + self.communication - self.hidden) / self.step
+        return (self.exchange + self.communication - self.hidden + self.control) / self.step
 
 
 def seconds(sizes: Sizes, layout: Layout, hardware: Hardware) -> Seconds:
@@ -93,7 +99,8 @@ def seconds(sizes: Sizes, layout: Layout, hardware: Hardware) -> Seconds:
     communication = _communication(sizes, layout, hardware) if layout.gpus > 1 else 0.0
     beside = compute if layout.sharded else compute / layout.passes * 2 / 3
     exchange = _exchange(sizes, layout, hardware) if layout.gpus > 1 else 0.0
-    return Seconds(compute, update, exchange, communication, min(communication, beside))
+    control = CONTROL_SUMS * 2 * (layout.gpus - 1) * CONTROL_HOP  # gloo sums around a ring, and hands out so
+    return Seconds(compute, update, exchange, communication, min(communication, beside), control)
 
 
 def _ring(layout: Layout, hardware: Hardware) -> float:
@@ -108,7 +115,7 @@ def _communication(sizes: Sizes, layout: Layout, hardware: Hardware) -> float:
     branches of a tree for DDP's sums."""
     sent = sum(size for part, size in traffic(sizes, layout).items() if part != "Muon's matrices")
     if layout.sharded:
-        collectives = layout.passes * (2 * sizes.layers + 1) + sizes.layers + 1
+        collectives = layout.passes * (2 * sizes.layers + 1) + layout.sums * (sizes.layers + 1)
         hops = layout.gpus - 1
     else:
         collectives = math.ceil(BYTES[layout.precision][0] * sizes.parameters / BUCKET)
@@ -162,17 +169,19 @@ def fastest(sizes: Sizes, hardware: Hardware, gpus: int, batch: int) -> Predicti
     """How ``gpus`` make a step of ``batch`` sequences in bf16 fastest, of the layouts that fit in their memory.
 
     Of those within 1 % of the fastest it is the first: DDP before FSDP, little before much recomputation, few passes
-    before many. Raises ValueError where the ranks cannot share the batch evenly, or no layout fits.
+    before many, gradients summed once before after each pass. Raises ValueError where the ranks cannot share the batch
+    evenly, or no layout fits.
     """
     if batch % gpus:
         raise ValueError(f"{gpus} ranks cannot share a batch of {batch} sequences evenly")
     each = batch // gpus
     layouts = [
-        Layout(gpus, strategy, recompute, each // passes, passes)
+        Layout(gpus, strategy, recompute, each // passes, passes, often)
         for strategy in ("ddp", "fsdp")
         for recompute in ("none", "selective", "block")
         for passes in range(1, each + 1)
         if each % passes == 0
+        for often in ((False, True) if strategy == "fsdp" and passes > 1 else (False,))
     ]
     room = ROOM * hardware.memory
     found = [predict(sizes, one, hardware) for one in layouts if sum(memory(sizes, one).values()) <= room]

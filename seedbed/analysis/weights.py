@@ -1,6 +1,7 @@
 """What do the weights of a model look like, matrix by matrix and component by component?"""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
@@ -10,7 +11,10 @@ from seedbed.facts.table import part_of
 from seedbed.measure.rows import WeightRow, component_table
 from seedbed.measure.spectra import gaussian_stats, matrix_stats
 
-__all__ = ["component_table", "weight_rows"]
+__all__ = ["SPECTRA_BUDGET", "affordable", "component_table", "weight_rows"]
+
+SPECTRA_BUDGET = 5e11
+"""Products that the singular values of a model, and those of one matrix, may take: two minutes of one core (choice)."""
 
 
 def weight_rows(state: Iterable[tuple[str, Tensor]], facts: Iterable[ParameterFact]) -> list[WeightRow]:
@@ -38,6 +42,24 @@ def weight_rows(state: Iterable[tuple[str, Tensor]], facts: Iterable[ParameterFa
     if missing:
         raise InputError(f"{', '.join(missing)}: missing from the weights; give all files of the checkpoint")
     return [row for name in wanted for row in found[name]]
+
+
+def affordable(facts: Sequence[ParameterFact], budget: float = SPECTRA_BUDGET) -> list[ParameterFact]:
+    """Of the matrices those to measure where all would take too long: as many whole layers, evenly spaced, as
+    ``budget`` has products for, the first and the last in any case; outside of layers each that fits in it alone.
+
+    A matrix [m, n] takes m n min(m, n).
+    """
+    matrices = [fact for fact in facts if fact.is_matrix]
+    layers = sorted({fact.layer for fact in matrices if fact.layer is not None})
+    in_layers = sum(_products(fact) for fact in matrices if fact.layer is not None)
+    count = len(layers) if in_layers <= budget else max(2, int(len(layers) * budget / in_layers))
+    chosen = {layers[round(place * (len(layers) - 1) / max(count - 1, 1))] for place in range(min(count, len(layers)))}
+    return [f for f in matrices if (_products(f) <= budget if f.layer is None else f.layer in chosen)]
+
+
+def _products(fact: ParameterFact) -> int:
+    return sum(math.prod(part.shape) * min(part.shape) for part in fact.parts())
 
 
 def _row(fact: ParameterFact, tensor: Tensor) -> WeightRow:

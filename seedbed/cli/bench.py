@@ -66,10 +66,13 @@ def _show(found: "Bench") -> None:
     )
     out = console()
     memory = [[part, f"{size / 2**20:,.1f}"] for part, size in found.memory.items()]
-    rest = found.peak_memory - sum(found.memory.values())
-    memory += [["rest", f"{max(rest, 0) / 2**20:,.1f}"], ["most at once", f"{found.peak_memory / 2**20:,.1f}"]]
-    out.print(table(f"\nmemory{a_rank}", ["", "MiB"], memory))
+    memory += [["sum of these", f"{sum(found.memory.values()) / 2**20:,.1f}"]]
+    memory += [["most at once", f"{found.peak_memory / 2**20:,.1f}"]]
+    print(f"\nmemory{a_rank} in one more step, each part when it is largest")
+    out.print(table("", ["", "MiB"], memory))
     phases = [[phase, f"{1e3 * s:,.1f}", f"{found.phase_share(phase):.0%}"] for phase, s in found.phases.items()]
     if found.ranks > 1:
         phases.append(["communication, beside these", f"{1e3 * found.communication:,.1f}", ""])
-    out.print(table("\ntime of a step", ["", "ms", "share"], phases))
+    looked_at = 1e3 * sum(found.phases.values())
+    print(f"\ntime by phase, the device waited for between them: the mean of more steps, of {looked_at:,.1f} ms")
+    out.print(table("", ["", "ms", "share"], phases))

@@ -99,12 +99,16 @@ class ParallelConfig(Section):
     """Activations made again in backward instead of kept. block: all but each block's input. selective: all but each
     block's input and the results of its products."""
     offload: bool = False
-    """fsdp: parameters and optimizer state stay in the memory of the CPU."""
+    """fsdp over several ranks: parameters and optimizer state stay in the memory of the CPU."""
+    reduce_each_pass: bool = False
+    """fsdp, several passes a step: sum gradients over ranks after each, so that a rank keeps its share of them and not
+    all; false: after the last alone, with fewer bytes between ranks."""
     timeout_s: Annotated[int, Field(gt=0, le=86400)] = 600
     """Seconds that a rank waits for the others within a step before the run stops; ten times that around files."""
 
     @model_validator(mode="after")
     def _unread(self) -> Self:
-        if self.offload and self.strategy != "fsdp":
-            raise ValueError(f"offload=true is not read with strategy={self.strategy}; set strategy=fsdp")
+        for name in ("offload", "reduce_each_pass"):
+            if getattr(self, name) and self.strategy != "fsdp":
+                raise ValueError(f"{name}=true is not read with strategy={self.strategy}; set strategy=fsdp")
         return self

@@ -51,15 +51,24 @@ def text_document(id: str, text: str, split: SplitName | None = None, domain: st
 
 
 def sequence_texts(document: Document) -> list[str]:
-    """The text of each sequence of each output, as filters see it: its pieces and messages, joined."""
-    return [
-        "".join(
-            part.text if isinstance(part, Piece) else "\n".join(str(m.get("content") or "") for m in part.messages)
-            for part in sequence
-        )
-        for sequences in document.texts.values()
-        for sequence in sequences
-    ]
+    """The text of each sequence of each output, as filters see it."""
+    return [_joined(sequence) for sequences in document.texts.values() for sequence in sequences]
+
+
+def readable(document: Document) -> dict[str, Any]:
+    """What people are shown of a document that is left out: `id`, `domain`, `lang`, and `texts` as filters see them, a
+    list for each output.
+    """
+    texts = {output: [_joined(sequence) for sequence in sequences] for output, sequences in document.texts.items()}
+    return {"id": document.id, "domain": document.domain, "lang": document.lang, "texts": texts}
+
+
+def _joined(sequence: Sequence) -> str:
+    """Its pieces and messages."""
+    return "".join(
+        part.text if isinstance(part, Piece) else "\n".join(str(m.get("content") or "") for m in part.messages)
+        for part in sequence
+    )
 
 
 def content(document: Document) -> str:

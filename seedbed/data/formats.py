@@ -17,6 +17,7 @@ from seedbed.files.jsonl import (
     BOM,
     CRLF,
     NUL,
+    OR_SKIP,
     OnBad,
     ReadCounts,
     count_lines,
@@ -101,7 +102,8 @@ def _text(file: InputFile, stream: IO[bytes], on_bad: OnBad, counts: ReadCounts)
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         if on_bad == "strict":
-            raise InputError(f"{file.path}: not UTF-8 at byte {error.start + 1}; save the file as UTF-8") from None
+            problem = f"not UTF-8 at byte {error.start + 1}; save the file as UTF-8"
+            raise InputError(f"{file.path}: {problem}{OR_SKIP}") from None
         counts.skip("not UTF-8", file.path, content.decode("utf-8", "replace"))
     else:
         yield file.path, {"id": name_in_source(file), "text": text}
@@ -157,7 +159,7 @@ def _rows(
             if record is not None:
                 yield f"{file.path}:{row}", record
             elif on_bad == "strict":
-                raise InputError(f"{file.path}:{row}: a text that is not UTF-8; write the table anew")
+                raise InputError(f"{file.path}:{row}: a text that is not UTF-8; write the table anew{OR_SKIP}")
             else:
                 counts.skip("not UTF-8", f"{file.path}:{row}", None)
 

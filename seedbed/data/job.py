@@ -13,7 +13,7 @@ from seedbed.data.steps import storage_type
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 
-VERSION = 3
+VERSION = 4
 """Of what the stages write: a change makes them redo it."""
 
 

@@ -92,6 +92,21 @@ def shortfalls(shares: list[DomainShare], mixture: Mixture) -> list[str]:
     return lines
 
 
+def unnamed(names: Sequence[str], domain: np.ndarray, mixture: Mixture) -> list[str]:
+    """One line about the domains that have documents and no weight, not even 0; ``domain`` [n] int of each document."""
+    counts = np.bincount(domain, minlength=len(names))
+    found = [
+        f"{name!r} ({count:,} document{'s' if count > 1 else ''})"
+        for name, count in zip(names, counts.tolist(), strict=True)
+        if count and name not in mixture.weights
+    ]
+    if not found:
+        return []
+    what, is_are = ("domain", "is") if len(found) == 1 else ("domains", "are")
+    why = f"{is_are} not in mixture.weights and {is_are} left out"
+    return [f"{what} {_listed(found)} {why}; give a weight, 0 to hold out only"]
+
+
 def _weights(names: Sequence[str], available: Sequence[int], mixture: Mixture) -> list[Fraction]:
     """Weights that sum to 1, in the order of names."""
     there = dict(zip(names, available, strict=True))

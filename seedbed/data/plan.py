@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedbed.data.holdout import held_out
-from seedbed.data.mixture import mix, shortfalls
+from seedbed.data.mixture import mix, shortfalls, unnamed
 from seedbed.data.packing import pack
 from seedbed.data.spec import Spec
 from seedbed.errors import InputError
@@ -105,7 +105,7 @@ def plan_store(
         named = np.array([name in spec.mixture.weights for name in domains])
         chosen["heldout"] = chosen["heldout"][named[domain[chosen["heldout"]]]]
         chosen["train"], shares = train[picked], [share._asdict() for share in report]
-        warnings = shortfalls(report, spec.mixture)
+        warnings = unnamed(domains, domain, spec.mixture) + shortfalls(report, spec.mixture)
     if not len(chosen["train"]):
         why = warnings[-1] if warnings else "give more, or hold out less"
         raise InputError(f"no document is left to train on; {why}")

@@ -13,7 +13,7 @@ from seedbed.data.inputs import InputFile, default_domain
 from seedbed.data.sections import Section
 from seedbed.data.spec import Spec
 from seedbed.errors import InputError
-from seedbed.files.jsonl import ReadCounts
+from seedbed.files.jsonl import OR_SKIP, ReadCounts
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -34,7 +34,7 @@ def documents(file: InputFile, spec: Spec, counts: ReadCounts) -> Iterator[Docum
         except BadRecord as bad:
             reason, problem = bad.args
             if spec.on_bad == "strict":
-                raise InputError(f"{where}: {problem}") from None
+                raise InputError(f"{where}: {problem}{OR_SKIP}") from None
             counts.skip(reason, where, record)
         else:
             yield document

@@ -53,7 +53,7 @@ class Spec(Part):
     storage: Storage = Storage()
     """How bins are kept."""
     keep_rejects: bool = False
-    """Keep what was left out, with the reason, in `rejects.jsonl`."""
+    """Keep what was left out, with the reason, in `rejects.jsonl`: lines {where, reason, record}."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

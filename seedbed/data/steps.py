@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from seedbed.data.chat import Span
-from seedbed.data.document import Document, Encoded, content, dump, identity, parse, sequence_texts, text_hash
+from seedbed.data.document import Document, Encoded, content, dump, identity, parse, readable, sequence_texts, text_hash
 from seedbed.data.encode import Encoder
 from seedbed.data.filters import make_filter
 from seedbed.data.formats import lines_of
@@ -24,7 +24,7 @@ from seedbed.data.sections import NearDuplicates
 from seedbed.data.spec import Spec
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
-from seedbed.files.jsonl import ReadCounts
+from seedbed.files.jsonl import OR_SKIP, ReadCounts
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ def clean_files(folder: Path, files: Sequence[InputFile], spec: Spec) -> dict[st
             if reason is None:
                 pieces.append(document, content(document))
             else:
-                counts.skip(reason, document.where, document)
+                counts.skip(reason, document.where, readable(document))
         pieces.close()
     return {
         "pieces": pieces.listing,
@@ -180,7 +180,7 @@ def encode_piece(
                 if (problem := _nothing_predicted(found, spec)) is not None:
                     _bad_record(InputError(f"{document.where}: {problem}"), document, spec, counts)
                 elif spec.outputs is not None and _longest(found) > spec.packing.seq_len:
-                    counts.skip("longer than packing.seq_len", document.where, document)
+                    counts.skip("longer than packing.seq_len", document.where, readable(document))
                 else:
                     kept[i] = True
                     for output, file in outputs.items():
@@ -207,8 +207,8 @@ def _spans(encoder: Encoder, document: Document, spec: Spec) -> dict[str, list[l
 def _bad_record(error: InputError, document: Document, spec: Spec, counts: ReadCounts) -> None:
     """Raise the error, or count what it says under on_bad skip."""
     if spec.on_bad == "strict":
-        raise error
-    counts.skip(str(error).removeprefix(f"{document.where}: "), document.where, document)
+        raise InputError(f"{error}{OR_SKIP}") from error
+    counts.skip(str(error).removeprefix(f"{document.where}: "), document.where, readable(document))
 
 
 def _nothing_predicted(found: dict[str, list[Encoded]], spec: Spec) -> str | None:
@@ -217,8 +217,7 @@ def _nothing_predicted(found: dict[str, list[Encoded]], spec: Spec) -> str | Non
         if any(section.trains for section in sections) and not all(one.predicts() for one in found[output]):
             return (
                 f"{'' if spec.outputs is None else f'output {output!r}: '}no token is predicted: no message is of a "
-                "trained role, or what is trained is empty; look at sections.action and roles, or leave such records "
-                "out with on_bad: skip"
+                "trained role, or what is trained is empty; look at sections.action and roles"
             )
     return None
 

@@ -19,6 +19,8 @@ from seedbed.errors import InputError
 OnBad = Literal["strict", "skip"]
 BOM, CRLF, NUL = "byte-order marks removed", "CRLF line ends replaced by LF", "NUL bytes removed"
 """What is mended in the bytes of any text."""
+OR_SKIP = " (or leave such lines out with on_bad: skip)"
+"""What an error of one bad line, row or file ends with, where the policy is strict."""
 _CHUNK = 1 << 20
 
 
@@ -75,9 +77,9 @@ def read_jsonl(
             continue
         try:
             value = _parse(line, f"{path}:{number}")
-        except InputError:
+        except InputError as error:
             if on_bad == "strict":
-                raise
+                raise InputError(f"{error}{OR_SKIP}") from None
             counts.skip("not one JSON value", f"{path}:{number}", line.decode("utf-8", "replace").strip())
             continue
         yield number, value

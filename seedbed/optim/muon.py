@@ -123,7 +123,8 @@ class Muon(torch.optim.Optimizer):
         if not grads:
             return
         parts = [part for grad in grads if (part := own_part(grad)).numel()]
-        if not self._everywhere(nn.utils.get_total_norm(parts, float("inf")).isfinite()):
+        largest = nn.utils.get_total_norm(parts, float("inf")).to(grads[0].device)  # on the CPU where there are none
+        if not self._everywhere(largest.isfinite()):
             raise GuardStop("Muon: a gradient is not finite; nothing was updated")
         todo = [
             (parameter, blocks or ((0, len(parameter)),), group)

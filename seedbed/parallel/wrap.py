@@ -102,12 +102,14 @@ def replicate(model: nn.Module, world: World, compiled: bool, blocks: Iterable[n
     return DistributedDataParallel(forward, device_ids, gradient_as_bucket_view=True, init_sync=False)  # pyright: ignore
 
 
-def accumulating(forward: Any, last: bool) -> AbstractContextManager[None]:
-    """Around forward and backward of a micro-batch: gradients are summed over ranks after the ``last`` one only."""
+def accumulating(forward: Any, summing: bool) -> AbstractContextManager[None]:
+    """Around forward and backward of a micro-batch: whether gradients are summed over ranks after it. Until they are,
+    each rank keeps all of them, under FSDP too.
+    """
     if isinstance(forward, FSDPModule):
-        forward.set_requires_gradient_sync(last)
-        forward.set_is_last_backward(last)
-    elif isinstance(forward, DistributedDataParallel) and not last:
+        forward.set_requires_gradient_sync(summing)
+        forward.set_is_last_backward(summing)
+    elif isinstance(forward, DistributedDataParallel) and not summing:
         return forward.no_sync()
     return nullcontext()
 

@@ -28,6 +28,7 @@ class RunReport:
     data: dict[str, Any] = field(default_factory=dict)  # what is known of the store: documents, tokens, bytes, hash
     weights_before: list[WeightRow] = field(default_factory=list)
     weights_after: list[WeightRow] = field(default_factory=list)
+    unmeasured: str = ""  # the matrices that both leave out, in words
     sink_before: SinkReport | None = None
     sink_after: SinkReport | None = None
     prompt: str = ""

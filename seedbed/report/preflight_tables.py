@@ -78,7 +78,8 @@ def residual_table(arms: Sequence[Arm]) -> Table:
 
 def budget_table(arms: Sequence[Arm]) -> Table:
     return Table(
-        "Variance budget, relative to the branch’s normed input; the last two rows to the embedded input",
+        "Variance budget, relative to the branch’s normed input; the last two rows are of the stream: predicted for an "
+        "embedded input of variance 1, measured relative to what the embedded input has",
         ("quantity",),
         titles(arms),
         [

@@ -26,14 +26,14 @@ from seedbed.optim.groups import Optimizers
 from seedbed.optim.schedule import rate
 from seedbed.parallel.watch import watching
 from seedbed.parallel.world import World
-from seedbed.parallel.wrap import accumulating
+from seedbed.parallel.wrap import accumulating, compiles
 from seedbed.train.guard import Guard, guard_row, in_words
 from seedbed.train.looks import gradient_components, lost_updates, rounded_sample
 from seedbed.train.metrics import Metrics, Tracker
 from seedbed.train.objective import cross_entropy_and_z
 from seedbed.train.progress import training_progress
 from seedbed.train.saver import Saver
-from seedbed.train.signals import catch_signals, requested
+from seedbed.train.signals import StopRequest, catch_signals, requested
 
 Evaluate = Callable[[], dict[str, Any]]
 """Measures the model as it is now; its result is written as a metrics row."""
@@ -75,10 +75,12 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
     metrics = job.world.together(lambda: Metrics(job.run_dir if leads else None, job.step, trackers))
     showing = training_progress(config.steps, job.step, quiet=not leads)
     watched = watching(job.world, job.run_dir, job.config.parallel.timeout_s)
+    if leads and job.step < config.steps and compiles(job.config, job.world):
+        print("compiling: the first step may take a minute", file=sys.stderr, flush=True)
     with closing(metrics), catch_signals() as stop, watched, showing as progress, Saver(job, metrics) as saver:
         job.notices = lambda: [*stop.counts(), metrics.failed, saver.writing]
         while job.step < config.steps:
-            row = train_step(job)
+            row = _step_unless_interrupted(job, stop)
             job.heldout = None
             *signals, failed, writing = row.pop("notices")
             if failed:
@@ -111,6 +113,21 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
                     raise SignalStop(signum, f"saved {path} after step {job.step}; the same command resumes it")
         saver.wait()
         job.world.together(metrics.sync)
+
+
+def _step_unless_interrupted(job: Job, stop: StopRequest) -> dict[str, Any]:
+    """One step. Raises SignalStop where a signal ended the compiler too, as Ctrl-C at a terminal does."""
+    try:
+        return train_step(job)
+    except RuntimeError as error:
+        if stop.signum is None:
+            raise
+        from torch._dynamo.exc import BackendCompilerFailed  # takes seconds where nothing was compiled
+
+        if not isinstance(error, BackendCompilerFailed):
+            raise
+        why = f"stopped while the model was compiled; {standing(job.run_dir)}"
+        raise SignalStop(stop.signum, f"{why}, and the same command goes on") from error
 
 
 def train_step(job: Job) -> dict[str, Any]:
@@ -171,7 +188,7 @@ def backward(job: Job, batch: Batch, n_targets: float) -> tuple[float, float]:
     for number, micro in enumerate(micros, start=1):
         ids, targets, doc_ids, positions = (x.to(world.device, non_blocking=True) for x in micro)  # [b, T]
         autocast = torch.autocast(world.device.type, torch.bfloat16, enabled=config.precision == "bf16")
-        with accumulating(job.forward, last=number == len(micros)):
+        with accumulating(job.forward, summing=number == len(micros) or job.config.parallel.reduce_each_pass):
             with autocast:
                 world.at(job.step + 1, "forward")
                 hidden = job.forward(ids, doc_ids, hidden=True, positions=positions)  # [b, T, D]

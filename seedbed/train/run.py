@@ -40,6 +40,7 @@ RESUMABLE = {
     "parallel.strategy",
     "parallel.recompute",
     "parallel.offload",
+    "parallel.reduce_each_pass",
     "parallel.timeout_s",
 }
 

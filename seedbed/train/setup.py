@@ -91,7 +91,8 @@ def build_model(config: Config, world: World) -> Decoder:
         model = Decoder(config.model).to(DTYPES[config.train.precision])
     recompute(model.layers, config.parallel.recompute)
     shard(model, model.layers, config.parallel, config.train.precision, world)
-    materialize_(model, "cpu" if config.parallel.offload else world.device)
+    offloaded = config.parallel.offload and world.mesh is not None  # alone nothing brings weights to the device
+    materialize_(model, "cpu" if offloaded else world.device)
     return model
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from tiny import TINY
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from seedbed.analysis.bench import Bench, _union, bench, hints, product_rate
+from seedbed.analysis.bench import Bench, RandomStore, _union, _watched, bench, hints, product_rate
 from seedbed.analysis.cost import model_flops, sizes
 from seedbed.analysis.resources import activation_bytes
 from seedbed.config import Config
@@ -18,6 +19,7 @@ from seedbed.errors import InputError
 from seedbed.init import initialize_
 from seedbed.model import Decoder
 from seedbed.parallel.world import World
+from seedbed.train.setup import start
 
 CPU = torch.device("cpu")
 GATED = ["model.attention.gate=elementwise", "model.attention.n_kv_heads=1"]
@@ -84,7 +86,7 @@ def test_memory_is_what_tensors_take(found):
     assert found.memory["activations"] == pytest.approx(activation_bytes(config(), 32), rel=0.1)
     logits, head = 128 * 300 * 4, 300 * 32 * 4
     assert found.memory["loss"] == pytest.approx(2 * logits + head, rel=0.25)
-    assert found.memory["parameters"] + found.memory["optimizer"] < found.peak_memory
+    assert sum(found.memory[part] for part in ("parameters", "gradients", "optimizer")) < found.peak_memory
     assert found.peak_memory < sum(found.memory.values()) * 1.1
 
 
@@ -102,6 +104,20 @@ def test_a_store_is_read_and_nothing_is_written(tiny_store, tmp_path):
     found = bench(config("model.vocab_size=null", f"data.store={tiny_store}", f"run.dir={run}"), 1, World(CPU))
     assert found.tokens == 4 * 32
     assert not run.exists()
+
+
+def test_a_store_that_is_not_there_is_named_with_the_way_without():
+    with pytest.raises(InputError, match=r"data\.store=nowhere: .* data\.store=null model\.vocab_size=8192"):
+        bench(config("data.store=nowhere"), 1, World(CPU))
+
+
+def test_a_job_is_looked_at_without_being_changed():
+    chosen, world, seen = config(), World(CPU), []
+    job = start(chosen, Path("unused"), RandomStore(chosen), world=world)
+    _watched(job, seen.append)
+    assert seen == [*PHASES, ""]
+    assert job.world is world
+    assert (world.place.passed, vars(world).keys()) == (0, vars(World(CPU)).keys())
 
 
 def test_what_is_missing_is_refused():

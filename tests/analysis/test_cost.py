@@ -57,6 +57,8 @@ def test_what_is_split_falls_with_ranks_and_what_is_not_does_not():
     assert memory(DENSE, Layout(1))["optimizer state"] == 8 * DENSE.parameters
     accumulated = memory(DENSE, Layout(8, "fsdp", passes=2))
     assert accumulated["gradients"] == 4 * DENSE.parameters
+    summed = memory(DENSE, Layout(8, "fsdp", passes=2, reduce_each_pass=True))
+    assert summed["gradients"] == 4 * DENSE.parameters / 8
 
 
 def test_recomputation_spares_more_than_it_needs():
@@ -80,6 +82,8 @@ def test_bytes_between_ranks():
     often = traffic(DENSE, Layout(4, "fsdp", passes=8))
     assert often["gathering weights"] == 8 * once["gathering weights"]
     assert often["summing gradients"] == once["summing gradients"]
+    each = traffic(DENSE, Layout(4, "fsdp", passes=8, reduce_each_pass=True))
+    assert each["summing gradients"] == 8 * once["summing gradients"]
 
 
 def test_muons_work_is_shared_until_each_rank_has_one_matrix():
@@ -106,9 +110,28 @@ def test_a_step_lasts_as_long_as_its_parts():
     assert spent.hidden == spent.communication < spent.compute
     cut = seconds(DENSE, layout, replace(H100, inter=H100.inter / 1e3))
     assert cut.hidden == cut.compute
-    assert cut.step == pytest.approx(cut.communication + cut.update)
+    assert cut.step == pytest.approx(cut.communication + cut.update + cut.control)
     assert cut.waiting > 0.9
     assert seconds(DENSE, Layout(1), H100).communicating == 0
+
+
+def test_what_ranks_tell_each_other_goes_round_a_ring():
+    layout = Layout(512, "ddp")
+    spent = seconds(DENSE, layout, H100)
+    assert spent.control == 3 * 2 * 511 * 20e-6
+    assert seconds(DENSE, Layout(1), H100).control == 0
+    parts = spent.compute + spent.update + spent.exchange + spent.communication - spent.hidden + spent.control
+    assert spent.step == parts
+    assert spent.waiting * spent.step >= spent.control
+
+
+def test_summing_after_each_pass_is_for_what_does_not_fit_otherwise():
+    whole = fastest(DENSE, H100, 8, 256)
+    assert not whole.layout.reduce_each_pass
+    least = memory(DENSE, Layout(8, "fsdp", "block", 1, 32, reduce_each_pass=True))
+    tight = fastest(DENSE, replace(H100, memory=1.05 * sum(least.values()) / ROOM), 8, 256)
+    assert tight.layout.reduce_each_pass
+    assert tight.layout.passes > 1
 
 
 def test_mfu_is_at_most_what_products_reach():

@@ -1,10 +1,13 @@
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from seedbed.analysis.weights import component_table, weight_rows
+from seedbed.analysis.resources import meta_facts
+from seedbed.analysis.weights import affordable, component_table, weight_rows
+from seedbed.config import Config
 from seedbed.config.model import ModelConfig
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
@@ -104,6 +107,30 @@ def test_nothing_to_average_is_none():
     (component,) = component_table(rows)
     assert component.stable_rank is None
     assert component.std == 0
+
+
+def test_what_would_take_too_long_is_a_choice_of_evenly_spaced_layers():
+    def table(rows: int) -> ParameterFact:
+        return ParameterFact("embed", "embed", (rows, 4), d_in=4, d_out=4, layer=None, n_layers=9)
+
+    def found(rows: int, budget: float) -> list[int | None]:
+        return [fact.layer for fact in affordable([table(rows), *(square("x", i) for i in range(9))], budget)]
+
+    assert found(4, 9 * 64) == [None, *range(9)]
+    assert found(4, 5 * 64) == [None, 0, 2, 4, 6, 8]
+    assert found(4, 64) == [None, 0, 8]
+    assert found(1000, 9 * 64) == [*range(9)]
+    assert found(1000, 1) == [0, 8]
+
+
+def test_models_to_half_a_billion_parameters_are_measured_whole():
+    recipes = Path(__file__).parents[2] / "recipes"
+    whole = {}
+    for name in ("cpu", "dense-12x768", "gpt2-medium", "dense-24x1024", "astrai-1.2b"):
+        model = Config.load(str(recipes / f"{name}.yaml")).model
+        facts = meta_facts(model.model_copy(update={"vocab_size": model.vocab_size or 100_000}))
+        whole[name] = affordable(facts) == [fact for fact in facts if fact.is_matrix]
+    assert list(whole.values()) == [True] * 4 + [False]
 
 
 @pytest.mark.parametrize(

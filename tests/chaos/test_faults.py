@@ -80,6 +80,7 @@ def test_clocks_that_jump(training, whole, tmp_path):
     check_finished(run, whole)
 
 
+@pytest.mark.slow
 def test_disks_that_are_full_or_read_only(plain, whole, disk, tmp_path):
     place, on_disk = disk
     script = Path(__file__).with_name("small_disk.py")

@@ -230,6 +230,7 @@ def lines(path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
+@pytest.mark.chaos
 def test_killed_at_any_moment_a_run_goes_on(stages):
     run = [
         "train",

@@ -154,6 +154,7 @@ def test_bad_records_stop_or_are_counted_and_kept_with_the_reason(seedbed, corpu
     code, out, err = seedbed(*prepare, *filters)
     assert (code, out) == (2, "")
     assert err.startswith(f"error: {corpus}:2: not JSON: ")
+    assert err.endswith(" (or leave such lines out with on_bad: skip)\n")
     assert not (tmp_path / "s").exists()
     code, out, _ = seedbed(*prepare, *filters, "--on-bad", "skip", "--keep-rejects", "--json")
     reasons = {
@@ -164,7 +165,9 @@ def test_bad_records_stop_or_are_counted_and_kept_with_the_reason(seedbed, corpu
     rejects = [json.loads(line) for line in (tmp_path / "s" / "rejects.jsonl").read_text().splitlines()]
     assert {reject["where"]: reject["reason"] for reject in rejects} == {f"{corpus}:{i}": r for i, r in reasons.items()}
     assert [reject["record"] for reject in rejects][:3] == ["{oops", {"txt": 1}, {"text": 7}]
-    assert "spam" in str(rejects[4]["record"])
+    assert [reject["record"] for reject in rejects if reject["reason"] == "words repeat"] == [
+        {"id": f"{corpus}:6", "domain": "a", "lang": "", "texts": {"text": ["spam " * 40]}}
+    ]
     header = json.loads(out)["header"]
     assert header["skipped"] == Counter(reasons.values())
     assert header["streams"]["train"]["documents"] == 1

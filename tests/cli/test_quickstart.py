@@ -43,7 +43,7 @@ def test_the_main_job_from_text_to_report(tmp_path):
     assert "preflight.html" in again.stdout.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_killed_anywhere_the_main_job_goes_on(tmp_path):
     """kill -9 after ever longer times until it finishes: the weights are those of a run that nobody killed."""
     whole = quickstart(tmp_path / "whole", "train.steps=30")

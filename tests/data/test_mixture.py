@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.data.mixture import DomainShare, mix, shortfalls
+from seedbed.data.mixture import DomainShare, mix, shortfalls, unnamed
 from seedbed.data.sections import Mixture
 from seedbed.errors import InputError
 
@@ -171,6 +171,19 @@ def test_a_domain_without_weight_is_counted_and_left_out():
     assert shares[1] == DomainShare("law", 0.0, 40, 0, 0, 0.0)
     indices, _ = run(corpus[:2], Mixture(weights={"en": 1, "zh": 0}))  # zh is known, but has nothing to leave out
     assert indices.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("weights", "named"),
+    [
+        ({"zh": 3, "law": 0}, ["domain 'en' (1,234 documents) is not in mixture.weights and is left out"]),
+        ({"zh": 3}, ["domains 'en' (1,234 documents), 'law' (1 document) are not in mixture.weights and are left out"]),
+        ({"en": 1, "law": 1}, []),  # zh has no document
+    ],
+)
+def test_what_a_mixture_leaves_out_is_named(weights, named):
+    found = unnamed(NAMES, np.repeat([0, 1], [1234, 1]), Mixture(weights=weights))
+    assert found == [f"{line}; give a weight, 0 to hold out only" for line in named]
 
 
 @pytest.mark.parametrize(

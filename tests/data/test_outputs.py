@@ -202,6 +202,8 @@ def test_a_record_with_a_sequence_longer_than_a_bin_is_left_out_whole(chat_tok, 
     )
     (reject,) = map(json.loads, (tmp_path / "s" / "rejects.jsonl").read_text().splitlines())
     assert reject["where"].endswith(":2") and reject["reason"] == "longer than packing.seq_len"
+    assert reject["record"]["texts"].keys() == {"chosen", "rejected"}
+    assert reject["record"]["texts"]["rejected"][0].endswith("\n" + longer["rejected"])
     with pytest.raises(InputError, match=r"t\.jsonl: no document left \(1 × longer than packing\.seq_len\)"):
         prepared(tmp_path / "t", chat_tok, [longer], **PAIRS)
 

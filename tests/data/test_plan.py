@@ -82,6 +82,10 @@ def test_a_mixture_is_what_stands_in_the_shards(tmp_path):
     assert found["train.text"] == [code[0], *web[:2], code[1], *web[2:], *web, *web]  # three passes over web
     assert found["heldout.text"] == [doc.ids for doc in docs[8:]]
     shares = {share["domain"]: share for share in facts["mixture"]}
+    del mixture["weights"]["law"]
+    (unnamed := tmp_path / "unnamed").mkdir()
+    (warning,) = lay(unnamed, docs, mixture=mixture)[0]["warnings"]
+    assert warning.startswith("domain 'law' (3 documents) is not in mixture.weights and is left out")
     assert [(name, shares[name]["tokens"], shares[name]["epochs"]) for name in ("web", "code", "law")] == [
         ("web", 60, 3.0),
         ("code", 20, 1.0),

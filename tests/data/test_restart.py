@@ -48,7 +48,7 @@ def damaged(whole, tmp_path) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.chaos)])
 @pytest.mark.parametrize("begun", [False, True])
 def test_killed_at_changes_of_the_disk(begun, stride, corpus, tokenizer, whole, damaged, tmp_path):
     """A new store, and one that is repaired: folders are replaced then, and between two renames one has no name.
@@ -136,7 +136,7 @@ def check_goes_on(spec: Path, out: Path, workers: int, whole: Path) -> int:
     return len(before)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.chaos)])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_at_random_moments(workers, kills, bigger, tmp_path):
     spec, whole = bigger

@@ -254,7 +254,7 @@ def test_decoded_store_equals_the_texts_of_ten_domains(small_corpus, tokenizer, 
 
 def test_a_store_of_more_shards_than_a_process_may_have_files_open(tokenizer, tmp_path):
     """A mapped file stays open: the limit is raised, or named where the system does not allow that."""
-    texts = [Text(str(number), "words " * 20, "train") for number in range(60)]
+    texts = [Text(str(number), "words " * 20, "train") for number in range(20)]
     make_store(texts, tokenizer, tmp_path / "s", 16, storage={"format": "bin", "shard_tokens": 16})
     code = (
         "import resource, sys; from seedbed.data.store import Store; from seedbed.errors import InputError\n"

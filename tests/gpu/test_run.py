@@ -9,6 +9,7 @@ import pytest
 SCRIPT = runpy.run_path(str(Path(__file__).with_name("run.py")), run_name="script")
 
 
+@pytest.mark.slow
 def test_rates_of_a_tiny_model():
     (row,) = SCRIPT["rates"]({"astrai-1.2b": 2}, {"eager": (), "fsdp": SCRIPT["VARIANTS"]["fsdp"]}, steps=1, tiny=True)
     assert row["recipe"] == "astrai-1.2b"

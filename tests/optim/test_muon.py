@@ -129,6 +129,17 @@ def test_a_gradient_that_is_not_finite_changes_nothing(bad):
     assert not optimizer.state[good]["momentum"].any()
 
 
+def test_a_rank_without_rows_tells_the_others_where_they_listen(monkeypatch):
+    """Its norm of nothing would be on the CPU, and ranks whose gradients are elsewhere would not hear of it."""
+    weight = nn.Parameter(torch.zeros(0, 4, device="meta"))
+    weight.grad = torch.zeros(0, 4, device="meta")
+    told = []
+    monkeypatch.setattr(Muon, "_everywhere", lambda _, sound: told.append(sound.device.type))
+    with pytest.raises(GuardStop, match="not finite"):
+        Muon([weight], lr=0.1).step()
+    assert told == ["meta"]
+
+
 def svd_muon(weight, gradients, lr, momentum, nesterov, weight_decay):
     """The definition of science section 3 with an exact polar factor, as the textbook writes it."""
     buffer = torch.zeros_like(weight)

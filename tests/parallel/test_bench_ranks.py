@@ -45,5 +45,6 @@ def test_two_ranks_share():
         for part in ("parameters", "gradients"):
             assert found.memory[part] == pytest.approx(share * 4 * whole, rel=0.02)
         assert found.memory == other.memory
+        assert sum(found.memory[part] for part in ("parameters", "gradients", "optimizer")) <= found.peak_memory
         assert (found.peak, found.tokens) == (other.peak, 128)
         assert 0 < found.communication < math.inf

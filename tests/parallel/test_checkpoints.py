@@ -180,6 +180,7 @@ def test_the_seconds_of_a_save_are_told(two):
     assert row["written_seconds"] > 0
 
 
+@pytest.mark.slow
 def test_four_ranks_then_one(two, tiny_store, tmp_path):
     folder, (found, _) = two
     ranks = on_ranks(4, on_four, tiny_store, tmp_path, folder / "beside" / "checkpoints" / "step_00000004")

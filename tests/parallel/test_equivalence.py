@@ -11,6 +11,8 @@ EXACT = {
     for optimizer in OPTIMIZERS
     for gamma in (0.5, 1.0)
 }
+OTHER = ("model.tied=true", "model.position=learned", "model.norm=layernorm", "model.bias=true")
+EXACT["muon, another model"] = ("train.precision=fp64", *OTHER, "train.clip_norm=null", "train.z_loss=1e-3")
 ROUNDED = {f"{optimizer} fp32": (f"optim.name={optimizer}", "init.gamma=1.0") for optimizer in OPTIMIZERS}
 ARMS = EXACT | ROUNDED
 STRATEGIES = ("ddp", "fsdp")
@@ -19,8 +21,10 @@ VARIANTS = {
     " block": ("parallel.recompute=block",),
     " selective": ("parallel.recompute=selective", "train.micro_batch_size=2"),
     " offloaded": ("parallel.offload=true",),
+    " summed each pass": ("parallel.reduce_each_pass=true", "train.micro_batch_size=2"),
 }
-VARIED_BY = [(s, variant) for s in STRATEGIES for variant in VARIANTS if (s, variant) != ("ddp", " offloaded")]
+OF_FSDP = (" offloaded", " summed each pass")
+VARIED_BY = [(s, variant) for s in STRATEGIES for variant in VARIANTS if s == "fsdp" or variant not in OF_FSDP]
 VARIED = "muon γ=1.0"
 """The arm that the variants are tried on."""
 UNEVEN = {

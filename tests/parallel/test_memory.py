@@ -22,7 +22,7 @@ from seedbed.train.loop import train_step
 from seedbed.train.setup import resolve, start
 
 RANKS, LENGTH = 2, 32
-ARMS = {
+ARMS: dict[str, tuple[str, ...]] = {
     f"{strategy} {optimizer}": (
         f"parallel.strategy={strategy}",
         f"optim.name={optimizer}",
@@ -31,6 +31,7 @@ ARMS = {
     for strategy in ("ddp", "fsdp")
     for optimizer, passes in (("adamw", 1), ("muon", 2))
 }
+ARMS["fsdp summed each pass"] = (*ARMS["fsdp muon"], "parallel.reduce_each_pass=true")
 
 
 class Sent(TorchDispatchMode):
@@ -95,7 +96,10 @@ def predicted(store: Path, name: str) -> tuple[Sizes, Layout]:
     chosen, _ = resolve(config(store, Path("unused"), *ARMS[name]))
     rows = chosen.train.micro_batch_size
     assert rows
-    layout = Layout(RANKS, chosen.parallel.strategy, "none", rows, 2 // rows, "fp32", device="cpu")
+    parallel = chosen.parallel
+    layout = Layout(
+        RANKS, parallel.strategy, "none", rows, 2 // rows, parallel.reduce_each_pass, precision="fp32", device="cpu"
+    )
     return sizes(chosen, LENGTH), layout
 
 

@@ -55,6 +55,12 @@ def page(run_report) -> str:
     return run_page(run_report)
 
 
+def test_matrices_that_were_not_measured_are_named(run_report, page):
+    assert "Not measured" not in check(page).text
+    told = check(run_page(replace(run_report, unmeasured="all layers but 0, 8"))).text
+    assert "Not measured, since all ranks wait meanwhile: all layers but 0, 8." in told
+
+
 def test_page_is_whole_and_needs_no_network(run_report, page):
     seen = check(page)
     assert seen.tags.count("svg") == 6
@@ -63,6 +69,13 @@ def test_page_is_whole_and_needs_no_network(run_report, page):
     assert not re.search(r"@import|url\((?!#)", page)
     assert not {"script", "link", "iframe", "img"} & set(seen.tags)
     assert page == run_page(run_report)
+
+
+def test_options_that_are_not_set_are_left_out(run_report):
+    plan = run_report.receipt["plan"] | {"options": {"gamma": 1.0, "by_role": None}}
+    page = run_page(replace(run_report, receipt=run_report.receipt | {"plan": plan}))
+    assert "gamma = 1.0, seed 0;" in " ".join(check(page).text.split())
+    assert "by_role" not in page
 
 
 def test_sample_is_escaped_and_chinese_stays(run_report, page):

@@ -5,10 +5,11 @@ import signal
 
 import pytest
 from tiny import config, quiet, same, weights
+from torch._dynamo.exc import BackendCompilerFailed
 
 from seedbed import api
 from seedbed.errors import SignalStop
-from seedbed.train import signals
+from seedbed.train import loop, signals
 from seedbed.train.signals import catch_signals
 
 
@@ -58,3 +59,23 @@ def test_a_signal_during_a_save_leaves_that_checkpoint_and_saves_again(tiny_stor
     assert saved[0] == "step_00000100"
     assert len(saved) == 2
     assert saved[1] in str(stop.value)
+
+
+def test_a_signal_that_ends_the_compiler_ends_the_run_in_one_line(tiny_store, tmp_path, monkeypatch):
+    def killed(*_):
+        raise BackendCompilerFailed(killed, RuntimeError("g++ was interrupted"), None)
+
+    monkeypatch.setattr(loop, "train_step", killed)
+    with pytest.raises(BackendCompilerFailed):
+        api.fit(config(tiny_store, tmp_path / "broken"), quiet)
+
+    def interrupted(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+        killed()
+
+    monkeypatch.setattr(loop, "train_step", interrupted)
+    with pytest.raises(
+        SignalStop, match="^stopped while the model was compiled; it has no checkpoint yet, and"
+    ) as stop:
+        api.fit(config(tiny_store, tmp_path / "stopped"), quiet)
+    assert stop.value.signum == signal.SIGINT
