@@ -106,15 +106,6 @@ def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:
     return None, notes
 
 
-def standing(run_dir: str | Path) -> str:
-    """What a stopped run can count on, for its last message: hashes are not compared, names and sizes are."""
-    folders = step_folders(run_dir)
-    newest = next((path for path in folders if folder_damage(path, lambda _: False) is None), None)
-    if newest is None:
-        return "it has no whole checkpoint" if folders else "it has no checkpoint yet"
-    return f"the last checkpoint is {newest}"
-
-
 def rng_state() -> dict[str, Any]:
     """State of torch's random generators, on the CPU and on each CUDA device in use, as base64 text."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []

@@ -21,12 +21,13 @@ from seedbed.api import load
 from seedbed.errors import GuardStop, InputError
 from seedbed.files.atomic import COMMIT, folder_damage, listed
 from seedbed.files.safetensors import Tensors, part_files, weight_files
+from seedbed.files.steps import standing
 from seedbed.init import initialize_
 from seedbed.init.sharding import read_whole
 from seedbed.model import Decoder
 from seedbed.parallel.world import World, open_world
 from seedbed.train import writing
-from seedbed.train.checkpoint import newest_checkpoint, standing
+from seedbed.train.checkpoint import newest_checkpoint
 from seedbed.train.loop import Job, train_step
 from seedbed.train.metrics import Metrics, read_metrics
 from seedbed.train.saver import Saver

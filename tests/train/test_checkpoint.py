@@ -18,6 +18,7 @@ from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import parameter_facts
 from seedbed.files.atomic import atomic_folder
 from seedbed.files.safetensors import part_files
+from seedbed.files.steps import standing
 from seedbed.init import initialize_
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
@@ -29,7 +30,6 @@ from seedbed.train.checkpoint import (
     newest_checkpoint,
     read_checkpoint,
     restore_rng,
-    standing,
 )
 from seedbed.train.loop import Job
 from seedbed.train.metrics import Metrics

@@ -150,7 +150,7 @@ def test_a_stopped_run_tells_of_the_save_that_failed_too(tiny_store, tmp_path, m
 
     stop_after_four(monkeypatch)
     monkeypatch.setattr(saver, "write", refused)
-    monkeypatch.setattr(saver.Saver, "poll", lambda _: None)
+    monkeypatch.setattr(saver.Saver, "poll", lambda *_: None)
     told = pytest.warns(UserWarning, match="step_00000004: was not saved: no room")
     with told, pytest.raises(GuardStop, match=r"enough; the last checkpoint is .*step_00000002$"):
         fit(config(tiny_store, tmp_path / "r", *EVERY), quiet)
