@@ -38,7 +38,7 @@ def one_save(job: Job, beside: bool, saver: Saver, plain: float) -> tuple[float,
     longer = 0.0
     while saver.busy:
         longer += step_seconds(job) - plain
-        saver.poll()
+        saver.poll(saver.writing)
     row = [row for row in read_metrics(job.run_dir) if row["kind"] == "checkpoint"][-1]
     assert beside or longer == 0
     return row["blocked_seconds"], row["written_seconds"], longer, row["bytes"]

@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from seedbed.files.atomic import clear_leftovers, write_atomic
 from seedbed.files.lock import folder_lock
 from seedbed.measure.losses import perplexity
 from seedbed.model import Decoder
+from seedbed.parallel.launched import restarts
 from seedbed.parallel.world import World, open_world
 from seedbed.serve.generate import generate
 from seedbed.train.loop import Job, train
@@ -29,6 +31,8 @@ from seedbed.train.metrics import read_metrics, tensorboard
 from seedbed.train.run import clear, folder_conflict, read_config, write_config
 from seedbed.train.setup import checkpoint_of, go_back, initial_model, load_weights, resolve, start, where_it_stands
 
+SEEN_S = 60.0
+"""After so many seconds a network file system shows to all what one has written (NFS: acdirmax)."""
 SAMPLE_BUDGET = 2e11
 """Parameters times tokens of a sample: a minute or two of one core (choice); 64 tokens in any case."""
 
@@ -98,7 +102,8 @@ def _tell(message: str) -> None:
 def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = False) -> Run:
     """Train ``config`` to its last step, from where its run folder stands, and write the run's report.
 
-    ``fresh`` removes a run that is there and starts over; ``tell`` receives lines for people. Raises InputError on a
+    ``fresh`` removes a run that is there and starts over, except where torchrun or Slurm repeats the command by itself:
+    then the run goes on. ``tell`` receives lines for people. Raises InputError on a
     configuration, store or folder that does not fit, GuardStop on a loss that is not finite, SignalStop after saving
     when SIGINT or SIGTERM arrives, LostRank when another rank has died or hangs.
     """
@@ -108,7 +113,11 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
     with open_world(config.train.device, config.parallel.timeout_s) as world:
         config, store = world.together(lambda: resolve(config))
         world.require_same(configuration=config.dump(), store=store.split("train").fingerprint)
-        _train(config, run_dir, store, world, tell if world.leads else lambda _: None, fresh)
+        says = tell if world.leads else lambda _: None
+        if fresh and world.max(restarts()):
+            says("--fresh: torchrun or Slurm has started this again by itself; the run goes on and nothing is removed")
+            fresh = False
+        _train(config, run_dir, store, world, says, fresh)
         if world.leads:  # the others need not wait
             tell(f"writing {run_dir / 'report.html'}")
             trained = load(run_dir)
@@ -125,18 +134,21 @@ def _train(config: Config, run_dir: Path, store: Store, world: World, tell: Call
         world.together(lambda: _require_shared(run_dir, holder))
         world.by_lead(lambda: folder_conflict(run_dir, config, fresh))
         newest, notes = (None, []) if fresh else world.by_lead(lambda: where_it_stands(run_dir))
-        job = world.together(lambda: start(config, run_dir, store, newest, world))
+        job = start(config, run_dir, store, newest, world)
         world.by_lead(lambda: _begin(job, store, notes, tell, fresh))
-        trackers = (
-            [stack.enter_context(tensorboard(run_dir, job.step))] if config.train.tensorboard and world.leads else []
-        )
+        tracked = config.train.tensorboard and world.leads
+        trackers = world.together(lambda: [stack.enter_context(tensorboard(run_dir, job.step))] if tracked else [])
         train(job, heldout_evaluation(job, store), lambda: go_back(job), trackers)
 
 
 def _require_shared(run_dir: Path, holder: str) -> None:
-    """Raise InputError where this rank does not see the lock that the leading rank, process ``holder``, has there."""
-    lock = run_dir / ".lock"
-    if not lock.is_file() or lock.read_text() != holder:
+    """Raise InputError where this rank does not see the lock that the leading rank, process ``holder``, has there, not
+    even after SEEN_S.
+    """
+    lock, until = run_dir / ".lock", time.monotonic() + SEEN_S
+    while not (seen := lock.is_file() and lock.read_text() == holder) and time.monotonic() < until:
+        time.sleep(0.1)
+    if not seen:
         raise InputError(
             f"run.dir={run_dir}: {socket.gethostname()} does not see there what the leading rank writes; name a folder "
             "that all ranks share"

@@ -83,7 +83,7 @@ def test_snippets(where, text, workplace):
 @pytest.mark.parametrize("text", [pytest.param(t, id=w) for w, t in blocks("yaml") if t.startswith("sources:")])
 def test_specifications(text, workplace):
     (workplace / "spec.yaml").write_text(text)
-    train = "seedbed tokenizer train my/*.jsonl --vocab-size 300 -o runs/tokenizer"
+    train = "seedbed tokenizer train my/*.jsonl --vocab-size 300 -o runs/data/tokenizer"
     run([train, "seedbed data prepare --spec spec.yaml -o runs/store", "seedbed data inspect runs/store"], workplace)
 
 

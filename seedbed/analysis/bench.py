@@ -119,7 +119,7 @@ def bench(config: Config, steps: int, world: World) -> Bench:
     config, store = world.together(lambda: _resolve(config))
     total = max(config.train.steps, WARMUP + steps + LOOKED_AT + 2)  # so that the schedule goes as far
     config = config.model_copy(update={"train": config.train.model_copy(update={"steps": total})})
-    job = world.together(lambda: start(config, Path("unused"), store, world=world))
+    job = start(config, Path("unused"), store, world=world)
     for _ in range(WARMUP):
         train_step(job)
     dtype = PEAK_DTYPES[config.train.precision]

@@ -104,7 +104,7 @@ class ParallelConfig(Section):
     """fsdp, several passes a step: sum gradients over ranks after each, so that a rank keeps its share of them and not
     all; false: after the last alone, with fewer bytes between ranks."""
     timeout_s: Annotated[int, Field(gt=0, le=86400)] = 600
-    """Seconds that a rank waits for the others within a step before the run stops."""
+    """Seconds that a rank waits for the others within a step before the run stops; ten times that around files."""
 
     @model_validator(mode="after")
     def _unread(self) -> Self:

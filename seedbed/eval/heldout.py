@@ -45,6 +45,7 @@ def evaluate(
     sums = torch.zeros(3, dtype=torch.float64)  # nats, tokens, bytes
     with evaluating(model), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
         for start in range(0, len(mine), batch_size):
+            world.at(world.place.step, "evaluation")
             batch = split.windows(mine[start : start + batch_size])
             batch.targets[max(real - start, 0) :] = IGNORED
             ids, targets, doc_ids, positions = (x.to(device) for x in batch)

@@ -1,5 +1,6 @@
 """One writer a folder."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,8 @@ from seedbed.errors import InputError
 def folder_lock(path: str | Path) -> Iterator[None]:
     """Hold the folder ``path`` for this process; the system lets go of it even when the process is killed.
 
-    Raises InputError, naming the holder's process id, when another process holds it. Folders that this call made, and
+    Raises InputError, naming the holder's process id, when another process holds it, and where the file system does not
+    lock. Folders that this call made, and
     the lock file where it made that, are removed again when the block ends and nothing else is in them.
     """
     path = Path(path)
@@ -24,6 +26,7 @@ def folder_lock(path: str | Path) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
+        os.fsync(file.fileno())  # other machines see it from now on
         try:
             yield
         finally:
@@ -33,7 +36,7 @@ def folder_lock(path: str | Path) -> Iterator[None]:
 
 
 def _locked(path: Path) -> TextIO:
-    """The lock file of ``path``, locked. Raises InputError where another process holds it."""
+    """The lock file of ``path``, locked. Raises InputError as folder_lock."""
     while True:
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -51,6 +54,14 @@ def _locked(path: Path) -> TextIO:
             file.close()
             raise InputError(
                 f"{path}: in use by process {holder}; wait for it, stop it, or choose another folder"
+            ) from None
+        except OSError as error:
+            file.close()
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            raise InputError(
+                f"{path}: its file system does not lock files ({error.strerror}); mount it so that it does (NFS: not "
+                "nolock, with rpc.statd; Lustre: flock), or choose another folder"
             ) from None
         if _is_at(file, path / ".lock"):
             return file

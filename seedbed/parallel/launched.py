@@ -22,3 +22,12 @@ def launched() -> tuple[int, int]:
             + "; start ranks with torchrun, or unset WORLD_SIZE"
         )
     return int(rank), int(size)
+
+
+def restarts() -> int:
+    """How often torchrun or Slurm has started this process's command before, by itself and with the same arguments.
+
+    After the failure of one machine torchrun counts on that one only: the largest number of all ranks is the true one.
+    """
+    names = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+    return max(int(os.environ.get(name) or 0) for name in names)

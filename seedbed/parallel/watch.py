@@ -23,11 +23,14 @@ from typing import Any
 import torch
 
 from seedbed.errors import LostRank
+from seedbed.files.steps import standing, step_folders
 from seedbed.parallel.world import World, between_ranks, first_line
 
 BEAT_S = 1.0
 SILENT_BEATS = 4
 """A rank whose beat has not changed for so many has died or stands still."""
+LOOKOUTS = 2
+"""So many ranks, the first ones, look at all: were it all of W, they would open W^2 files at once."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Watch:
 
     def __init__(self, world: World, run_dir: Path, patience_s: float):
         """``patience_s``: how long the rank may be at one place before it says which others it waits for."""
-        self.folder, self.end = run_dir / "ranks", ""
+        self._run_dir, self.folder, self.end = run_dir, run_dir / "ranks", ""
         self._world, self._patience_s, self._count = world, patience_s, 0
         self._host, self._pid = socket.gethostname(), os.getpid()
         self._over = threading.Event()
@@ -102,17 +105,17 @@ class Watch:
     def stop(self) -> None:
         self._over.set()
         self._thread.join()
-        try:
-            self.beat()
-            self.note(f"ended: {self.end}")
-        except OSError as error:
-            self._complain(error)
+        self._beat_if_it_can()
+        self.note(f"ended: {self.end}")
 
     def note(self, what: str) -> None:
-        """A line of this rank's log."""
+        """A line of this rank's log, where the disk takes it."""
         place, now = self._world.place, datetime.now().astimezone().isoformat(timespec="seconds")
-        with open(self.log, "a", encoding="utf-8") as file:
-            file.write(f"{now} step {place.step} ({place.phase}): {what}\n")
+        try:
+            with open(self.log, "a", encoding="utf-8") as file:
+                file.write(f"{now} step {place.step} ({place.phase}): {what}\n")
+        except OSError as error:
+            self._complain(error)
 
     @property
     def log(self) -> Path:
@@ -132,30 +135,47 @@ class Watch:
         finally:
             os.close(descriptor)
 
-    def find(self) -> tuple[list[int], str]:
-        """As :func:`blame`; it takes as long as a living rank may be silent."""
-        before = now = self._read()
+    def _beat_if_it_can(self) -> None:
+        try:
+            self.beat()
+        except OSError as error:
+            self._complain(error)
+
+    def find(self) -> tuple[list[int], str] | None:
+        """As :func:`blame`; it takes as long as a living rank may be silent. None where that is left to a lookout that
+        lives, or has ended with a word of its own.
+        """
+        if self._world.rank >= LOOKOUTS:
+            before, now = self._look(LOOKOUTS)
+            if any(beat is not None and (beat.end or beat not in before) for beat in now):
+                return None
+        return blame(*self._look(self._world.size))
+
+    def _look(self, ranks: int) -> tuple[list[Beat | None], list[Beat | None]]:
+        """The beats of the first ``ranks``, None of one that was read while it was written, and those a while later."""
+        before = now = [self._read(rank) for rank in range(ranks)]
         for _ in range(SILENT_BEATS):
             if any(beat is not None and beat.failed for beat in now):
                 break
-            self.beat()
+            self._beat_if_it_can()
             time.sleep(BEAT_S)
-            now = self._read()
-        return blame(before, now)
+            now = [self._read(rank) for rank in range(ranks)]
+        return before, now
 
     def lost(self, error: BaseException) -> LostRank:
         """What to raise where talking to the others has failed with ``error``."""
-        found, line = self.find()
+        found = self.find()
+        ranks, line = found or ([], "ranks cannot talk with each other")
         self.note(f"{line}; {first_line(error)}")
-        lost = LostRank(
-            f"{line}; the logs are in {self.folder}, the last checkpoint stands, the same command goes on from it"
-        )
-        lost.elsewhere = not self._speaks(found)
+        after = "goes on from it" if step_folders(self._run_dir) else "starts over"
+        lost = LostRank(f"{line}; the logs are in {self.folder}; {standing(self._run_dir)}: the same command {after}")
+        lost.elsewhere = found is None or not self._speaks(ranks)
         return lost
 
     def _speaks(self, found: list[int]) -> bool:
-        """Whether this is the first rank that is none of those ``found``."""
-        return self._world.rank == next((r for r in range(self._world.size) if r not in found), 0)
+        """Whether this is the first of those that look which is none of those ``found``."""
+        looking = range(LOOKOUTS if self._world.rank < LOOKOUTS else self._world.size)
+        return self._world.rank == next((rank for rank in looking if rank not in found), 0)
 
     def _live(self) -> None:
         told = -1
@@ -175,12 +195,13 @@ class Watch:
 
     def _tell(self) -> None:
         """Say whom all wait for, and leave this rank's stacks in its log."""
-        found, line = self.find()
-        self.note(line)
+        found = self.find()
+        if found is not None:
+            self.note(found[1])
         with open(self.log, "a", encoding="utf-8") as file:
             faulthandler.dump_traceback(file)
-        if self._speaks(found):
-            print(f"waiting: {line}; stacks are in {self.folder}", file=sys.stderr, flush=True)
+        if found is not None and self._speaks(found[0]):
+            print(f"waiting: {found[1]}; stacks are in {self.folder}", file=sys.stderr, flush=True)
 
     def _check_in(self) -> None:
         device = self._world.device
@@ -188,11 +209,7 @@ class Watch:
         self.beat()
         self.note(f"{self._host}, process {self._pid}, {device} ({name}), torch {torch.__version__}")
 
-    def _read(self) -> list[Beat | None]:
-        """The beats of all ranks; None of one that was read while it was written."""
-        return [self._read_one(rank) for rank in range(self._world.size)]
-
-    def _read_one(self, rank: int) -> Beat | None:
+    def _read(self, rank: int) -> Beat | None:
         try:
             return Beat(**json.loads((self.folder / f"{rank:04d}.json").read_bytes().partition(b"\n")[0]))
         except (ValueError, TypeError, FileNotFoundError):

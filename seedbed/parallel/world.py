@@ -5,7 +5,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -21,7 +21,9 @@ from seedbed.parallel.launched import launched
 T = TypeVar("T")
 
 PATIENCE = timedelta(days=1)
-"""How long ranks wait while one works alone: on a large model a snapshot or a page takes long."""
+"""How long ranks wait while the leading one works alone: on a large model a snapshot takes long."""
+SAVING = 10
+"""So many times the patience of a step ranks have with each other while all read or write files (choice)."""
 
 
 class Place(NamedTuple):
@@ -46,7 +48,9 @@ class World:
     mesh: DeviceMesh | None = None
     """All ranks, where there are several."""
     control: dist.ProcessGroup | None = None
-    """A group for words instead of tensors, with all patience."""
+    """A group for words instead of tensors, with patience for files."""
+    patient: dist.ProcessGroup | None = None
+    """One to wait in for what the leading rank does alone."""
     place: Place = field(default_factory=lambda: Place(0, 0, "start", time.monotonic()))
     """Where this rank is, for those who watch it."""
 
@@ -83,8 +87,13 @@ class World:
     def together(self, work: Callable[[], T]) -> T:
         """``work()`` of this rank. Where it fails on some ranks, all raise the error of the first of these.
 
-        So none waits for one that has gone, and a message is shown once: by the rank that it came from.
+        So none waits for one that has gone, and a message is shown once: by the rank that it came from. What ranks
+        fail with because another one did not come is passed over where that one says why. Who is done with his work has
+        come past a place; ``work`` talks with no other rank, or those that fail before let the others wait.
         """
+        return self._together(work, self.control)
+
+    def _together(self, work: Callable[[], T], group: dist.ProcessGroup | None) -> T:
         if self.size == 1:
             return work()
         result, error = None, None
@@ -92,10 +101,12 @@ class World:
             result = work()
         except Exception as caught:
             error = caught
-        errors = self.gather(error if _travels(error) else RuntimeError(f"{type(error).__name__}: {error}"))
-        source = next((rank for rank, one in enumerate(errors) if one is not None), None)
-        if source is None:
+        self.at(self.place.step, self.place.phase)
+        errors = self._gather(error if _travels(error) else RuntimeError(f"{type(error).__name__}: {error}"), group)
+        failed = [rank for rank, one in enumerate(errors) if one is not None]
+        if not failed:
             return result  # pyright: ignore[reportReturnType]
+        source = min(failed, key=lambda rank: (between_ranks(errors[rank]), rank))
         if source == self.rank:
             assert error is not None
             raise error
@@ -104,7 +115,7 @@ class World:
 
     def by_lead(self, work: Callable[[], T]) -> T:
         """What ``work()`` gives the leading rank, on all of them; so is its error."""
-        result = self.together(lambda: work() if self.leads else None)
+        result = self._together(lambda: work() if self.leads else None, self.patient)
         if self.size > 1:
             box = [result]
             dist.broadcast_object_list(box, src=0, group=self.control)
@@ -113,9 +124,12 @@ class World:
 
     def gather(self, value: Any) -> list[Any]:
         """``value`` of each rank, in their order."""
+        return self._gather(value, self.control)
+
+    def _gather(self, value: Any, group: dist.ProcessGroup | None) -> list[Any]:
         values = [value] * self.size
         if self.size > 1:
-            dist.all_gather_object(values, value, group=self.control)
+            dist.all_gather_object(values, value, group=group)
         return values
 
     def require_same(self, **values: Any) -> None:
@@ -154,23 +168,28 @@ def pick_device(name: str) -> torch.device:
 def open_world(device: str, timeout_s: float) -> Iterator[World]:
     """The ranks that torchrun started, as its environment tells; this process alone where it did not.
 
-    ``timeout_s`` is how long a rank waits for the others within a step. Raises InputError as pick_device and launched
-    do, and LostRank where the others do not come or have gone.
+    ``timeout_s`` is how long a rank waits for the others within a step, SAVING times that around files. Raises
+    InputError as pick_device and launched do, and LostRank where the others do not come or have gone.
     """
-    chosen, (rank, size) = pick_device(device), launched()
-    if size == 1:
+    chosen = pick_device(device)
+    if launched()[1] == 1:
         yield World(chosen)
         return
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-    backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
+    with _met(chosen, timeout_s) as world:
+        yield replace(world, mesh=init_device_mesh(chosen.type, (world.size,)))
+
+
+@contextmanager
+def _met(device: torch.device, timeout_s: float) -> Iterator[World]:
+    """The ranks, once all have come, and their groups for words; not yet one for tensors."""
+    rank, size = launched()
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
         patience = timedelta(seconds=timeout_s)
         dist.init_process_group(backend, timeout=patience, store=_store(patience), rank=rank, world_size=size)
-        control = dist.new_group(backend="gloo", timeout=PATIENCE)
-        assert isinstance(control, dist.ProcessGroup)
-        mesh = init_device_mesh(chosen.type, (size,))
-        yield World(chosen, rank, size, mesh, control)
+        yield World(device, rank, size, None, words_group(timeout_s), _words_group(PATIENCE))
     except RuntimeError as error:
         if not between_ranks(error):
             raise
@@ -178,6 +197,17 @@ def open_world(device: str, timeout_s: float) -> Iterator[World]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def words_group(timeout_s: float) -> dist.ProcessGroup:
+    """All ranks, as a group of its own for words, where ``timeout_s`` is the patience of a step."""
+    return _words_group(SAVING * timedelta(seconds=timeout_s))
+
+
+def _words_group(patience: timedelta) -> dist.ProcessGroup:
+    group = dist.new_group(backend="gloo", timeout=patience)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
 
 
 def _store(timeout: timedelta) -> Store:
@@ -189,12 +219,15 @@ def _store(timeout: timedelta) -> Store:
 
 
 def fail_everywhere(error: Stop) -> NoReturn:
-    """Raise ``error`` on all ranks: the others get it from the first that they do together once their world is open."""
+    """Raise ``error`` on all ranks: the others get it from the first that they do together once their world is open.
+
+    What a device needs is left out here, since this rank does not know theirs.
+    """
 
     def fail() -> NoReturn:
         raise error
 
-    with open_world("cpu", PATIENCE.total_seconds()) as world:
+    with _met(torch.device("cpu"), PATIENCE.total_seconds()) as world:
         world.together(fail)
     raise AssertionError("unreachable")
 

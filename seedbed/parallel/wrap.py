@@ -98,7 +98,8 @@ def replicate(model: nn.Module, world: World, compiled: bool, blocks: Iterable[n
     if world.size == 1 or sharded:
         return forward  # pyright: ignore[reportReturnType]
     device_ids = [world.device] if world.device.type == "cuda" else None
-    return DistributedDataParallel(forward, device_ids, gradient_as_bucket_view=True)  # pyright: ignore
+    # nothing is sent from rank 0: all have drawn or read the same
+    return DistributedDataParallel(forward, device_ids, gradient_as_bucket_view=True, init_sync=False)  # pyright: ignore
 
 
 def accumulating(forward: Any, summing: bool) -> AbstractContextManager[None]:

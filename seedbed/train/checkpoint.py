@@ -106,12 +106,6 @@ def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:
     return None, notes
 
 
-def standing(run_dir: str | Path) -> str:
-    """What a stopped run can count on, for its last message."""
-    newest = next(iter(step_folders(run_dir)), None)
-    return "it has no checkpoint yet" if newest is None else f"the last checkpoint is {newest}"
-
-
 def rng_state() -> dict[str, Any]:
     """State of torch's random generators, on the CPU and on each CUDA device in use, as base64 text."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []

@@ -20,20 +20,20 @@ from seedbed.config import Config
 from seedbed.data.loader import Loader
 from seedbed.data.split import IGNORED, Batch
 from seedbed.errors import GuardStop, SignalStop
+from seedbed.files.steps import standing
 from seedbed.model import Decoder
 from seedbed.optim.groups import Optimizers
 from seedbed.optim.schedule import rate
 from seedbed.parallel.watch import watching
 from seedbed.parallel.world import World
 from seedbed.parallel.wrap import accumulating, compiles
-from seedbed.train.checkpoint import standing
 from seedbed.train.guard import Guard, guard_row, in_words
 from seedbed.train.looks import gradient_components, lost_updates, rounded_sample
 from seedbed.train.metrics import Metrics, Tracker
 from seedbed.train.objective import cross_entropy_and_z
 from seedbed.train.progress import training_progress
 from seedbed.train.saver import Saver
-from seedbed.train.signals import StopRequest, catch_signals
+from seedbed.train.signals import StopRequest, catch_signals, requested
 
 Evaluate = Callable[[], dict[str, Any]]
 """Measures the model as it is now; its result is written as a metrics row."""
@@ -60,6 +60,9 @@ class Job:
     seconds: float = 0.0  # spent in steps so far, over all processes of the run
     heldout: float | None = None  # nats a token of the weights as they are, where they were evaluated
     guard: Guard = field(default_factory=Guard)
+    notices: Callable[[], list[float]] = list
+    """What a rank has to tell the others, asked after its backward and added up along with the loss: each sum by itself
+    would cost all a wait for the last."""
 
 
 def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]) -> None:
@@ -69,16 +72,20 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
     SIGTERM arrives at any rank.
     """
     config, leads = job.config.train, job.world.leads
-    metrics = Metrics(job.run_dir if leads else None, job.step, trackers)
+    metrics = job.world.together(lambda: Metrics(job.run_dir if leads else None, job.step, trackers))
     showing = training_progress(config.steps, job.step, quiet=not leads)
     watched = watching(job.world, job.run_dir, job.config.parallel.timeout_s)
     if leads and job.step < config.steps and compiles(job.config, job.world):
         print("compiling: the first step may take a minute", file=sys.stderr, flush=True)
     with closing(metrics), catch_signals() as stop, watched, showing as progress, Saver(job, metrics) as saver:
+        job.notices = lambda: [*stop.counts(), metrics.failed, saver.writing]
         while job.step < config.steps:
             row = _step_unless_interrupted(job, stop)
             job.heldout = None
-            saver.poll()
+            *signals, failed, writing = row.pop("notices")
+            if failed:
+                job.world.together(metrics.sync)
+            saver.poll(writing)
             gradients = row.pop("gradients", None)
             if row["kind"] == "guard":
                 saver.wait()  # what is on its way may be what a rollback goes to
@@ -97,14 +104,15 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
                 found = evaluate()
                 job.heldout = found["nats_per_token"]
                 metrics.write({"kind": "eval", "step": job.step, **found})
-            job.world.at(job.step, "signals")
-            signum = job.world.max(stop.signum or 0)  # whichever rank it came to, all stop after the same step
+            signum = requested(signals)  # whichever rank it came to, all stop after the same step
             if signum or _due(config.checkpoint_every, job.step, done):
                 job.world.at(job.step, "checkpoint")
                 path = saver.save()
                 if signum and not done:
                     saver.wait()
                     raise SignalStop(signum, f"saved {path} after step {job.step}; the same command resumes it")
+        saver.wait()
+        job.world.together(metrics.sync)
 
 
 def _step_unless_interrupted(job: Job, stop: StopRequest) -> dict[str, Any]:
@@ -124,7 +132,7 @@ def _step_unless_interrupted(job: Job, stop: StopRequest) -> dict[str, Any]:
 
 def train_step(job: Job) -> dict[str, Any]:
     """One optimizer step over one batch; returns its metrics row, the same on all ranks: of kind "train", or of kind
-    "guard" where no update was made.
+    "guard" where no update was made. "notices" are those of the job, added up.
     """
     config, world, began = job.config, job.world, time.perf_counter()
     number, position = job.step + 1, job.loader.position
@@ -143,7 +151,8 @@ def train_step(job: Job) -> dict[str, Any]:
     every = config.train.gradients_every
     looks = {"gradients": gradient_components(job.model, world)} if every and number % every == 0 else {}
     world.at(number, "clipping")
-    loss, z_loss, norms = world.sum(loss, z_loss, clip(job.model, config.train.clip_norm))
+    norm = clip(job.model, config.train.clip_norm)
+    loss, z_loss, norms, *noticed = world.sum(loss, z_loss, norm, *job.notices())
     norm = norms / world.size  # the very same number on each rank, so that all judge alike
     verdict = job.guard.decide(loss, norm, config.train.guard)
     if verdict.action == "stop":
@@ -163,7 +172,7 @@ def train_step(job: Job) -> dict[str, Any]:
     job.step += verdict.action != "rollback"
     spent = time.perf_counter() - began
     job.seconds += spent
-    return row | {"tokens_per_s": n_targets / spent, "seconds": job.seconds}
+    return row | {"tokens_per_s": n_targets / spent, "seconds": job.seconds, "notices": noticed}
 
 
 def backward(job: Job, batch: Batch, n_targets: float) -> tuple[float, float]:
@@ -208,7 +217,7 @@ def _pass_over(job: Job, row: dict[str, Any], go_back: GoBack, metrics: Metrics)
     """Tell of a batch that made no update, after going back where that is due."""
     if row["action"] == "rollback":
         row["samples"][0] = go_back()
-        metrics.cut(job.step)
+        job.world.together(lambda: metrics.cut(job.step))
         row["step"] = job.step + 1  # of what is made anew: a resumption before it comes to the same rollback by itself
     metrics.write(row)
     if job.world.leads:

@@ -50,6 +50,7 @@ class Metrics:
     def __init__(self, run_dir: str | Path | None, step: int, trackers: list[Tracker]):
         """Opens the file, cut back to the rows up to ``step`` completed steps; without a folder rows go nowhere."""
         self._run_dir, self._file, self._trackers = run_dir, None, trackers
+        self._error: Exception | None = None
         self.cut(step)
 
     def cut(self, step: int) -> None:
@@ -63,15 +64,29 @@ class Metrics:
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
 
     def write(self, row: dict[str, Any]) -> None:
-        if self._file is None:
+        """Append a row. An error is kept for `sync`, and no further row is written: one rank alone must not leave."""
+        if self._file is None or self.failed:
             return
-        self._file.write(json.dumps(row, allow_nan=False) + "\n")
-        self._file.flush()
-        for tracker in self._trackers:
-            tracker(row)
+        try:
+            self._file.write(json.dumps(row, allow_nan=False) + "\n")
+            self._file.flush()
+            for tracker in self._trackers:
+                tracker(row)
+        except Exception as error:
+            self._error = error
+
+    @property
+    def failed(self) -> bool:
+        """Whether `sync` will raise."""
+        return self._error is not None
 
     def sync(self) -> None:
-        """Put the rows on the disk, so that a checkpoint never outlives the rows before it."""
+        """Put the rows on the disk, so that a checkpoint never outlives the rows before it.
+
+        Raises what kept one from being written.
+        """
+        if self._error is not None:
+            raise self._error
         if self._file is not None:
             os.fsync(self._file.fileno())
 

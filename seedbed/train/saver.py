@@ -10,10 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import torch.distributed as dist
-
 from seedbed.errors import GuardStop, SignalStop
-from seedbed.parallel.world import PATIENCE, World
+from seedbed.parallel.world import World, words_group
 from seedbed.train.metrics import Metrics
 from seedbed.train.retention import prune
 from seedbed.train.writing import Snapshot, check_finite, is_sharded, open_stager, snapshot, write
@@ -50,7 +48,7 @@ class Saver:
         self._sharded = is_sharded(job.model)
         self._writers = World(job.world.device)  # where each rank has all, the first one writes alone
         if self._sharded:
-            self._writers = job.world if self._stager is None else _apart(job.world)
+            self._writers = job.world if self._stager is None else _apart(job.world, job.config.parallel.timeout_s)
         self._save: _Save | None = None
 
     def save(self) -> Path:
@@ -60,7 +58,6 @@ class Saver:
         """
         self.wait()
         began = time.perf_counter()
-        self._metrics.sync()
         self._save = save = self._begin(began)
         save.blocked = time.perf_counter() - began
         if self._stager is None:
@@ -72,9 +69,14 @@ class Saver:
         """Whether a save is on its way."""
         return self._save is not None
 
-    def poll(self) -> None:
-        """Between two steps: end a save that is written, or failed, on all ranks."""
-        if self._save is not None and not self._job.world.max(int(not self._save.written.done())):
+    @property
+    def writing(self) -> bool:
+        """Whether this rank's part of it is not on the disk yet."""
+        return self._save is not None and not self._save.written.done()
+
+    def poll(self, writing: float) -> None:
+        """Between two steps, knowing how many ranks are still ``writing``: end a save that is written, or failed."""
+        if self._save is not None and not writing:
             self.wait()
 
     def wait(self) -> None:
@@ -105,6 +107,7 @@ class Saver:
 
     def _begin(self, began: float) -> _Save:
         found = snapshot(self._job)
+        self._job.world.together(self._metrics.sync)
         self._job.world.together(lambda: check_finite(found))
         written: futures.Future[Written] = futures.Future()
         if not (self._sharded or self._job.world.leads):
@@ -141,8 +144,7 @@ def _settle(written: futures.Future[Written], work: Callable[[], Written]) -> No
         written.set_exception(error)
 
 
-def _apart(world: World) -> World:
-    """The same ranks with a group of their own: what threads tell each other never meets what training does."""
-    group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    assert isinstance(group, dist.ProcessGroup)
-    return replace(world, control=group)
+def _apart(world: World, timeout_s: float) -> World:
+    """The same ranks with groups of their own: what threads tell each other never meets what training does."""
+    group = words_group(timeout_s)
+    return replace(world, control=group, patient=group)

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +177,15 @@ def where_it_stands(run_dir: Path) -> tuple[Path | None, list[str]]:
 
 
 def start(config: Config, run_dir: Path, store: Store, newest: Path | None = None, world: World | None = None) -> Job:
-    """The job of a run on this rank of ``world``, from its checkpoint ``newest`` on or from the beginning."""
+    """The job of a run on this rank of ``world``, from its checkpoint ``newest`` on or from the beginning; together."""
     world = World(pick_device(config.train.device)) if world is None else world
+    job = world.together(partial(_own_job, config, run_dir, store, newest, world))
+    job.forward = replicate(job.model, world, compiles(config, world), job.model.layers)
+    return job
+
+
+def _own_job(config: Config, run_dir: Path, store: Store, newest: Path | None, world: World) -> Job:
+    """What a rank makes of its job without talking with another."""
     checkpoint = read_checkpoint(newest) if newest is not None else None
     _check_tokenizer(store, config, newest)
     model = build_model(config, world)
@@ -190,7 +198,7 @@ def start(config: Config, run_dir: Path, store: Store, newest: Path | None = Non
         config=config,
         run_dir=run_dir,
         model=model,
-        forward=replicate(model, world, compiles(config, world), model.layers),
+        forward=model,
         optimizers=build_optimizers(model, parameter_facts(model), config.optim, world.group),
         loader=Loader(
             store.split("train"),

@@ -24,8 +24,9 @@ from seedbed.config.load import to_yaml
 from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import canonical
 from seedbed.files.atomic import atomic_folder, fingerprint
+from seedbed.files.steps import standing
 from seedbed.parallel.world import World
-from seedbed.train.checkpoint import SHARDED, WHOLE, rng_state, standing
+from seedbed.train.checkpoint import SHARDED, WHOLE, rng_state
 from seedbed.train.run import CONFIG
 
 if TYPE_CHECKING:

@@ -137,7 +137,7 @@ def test_a_killed_rank_is_named_and_torchrun_starts_the_run_over(tiny_store, tmp
     assert re.match(
         rf"error: rank 1 \(.*, process {killed}\) gives no sign of life after step \d+ \(\w+\); the logs", line
     )
-    assert "the last checkpoint stands, the same command goes on from it" in line
+    assert re.search(r"the last checkpoint is .*run/checkpoints/step_\d+: the same command goes on from it", line)
     assert re.search(r"resuming .*run after step [34]0 of 200", err)
     assert Started(tiny_store, tmp_path / "whole", "train.steps=200").end()[0] == 0
     assert same(weights(tmp_path / "run", 200), weights(tmp_path / "whole", 200))

@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import os
 import signal
@@ -39,6 +40,15 @@ def test_lock_is_free_after_use_and_after_an_error(tmp_path):
     with pytest.raises(RuntimeError), folder_lock(tmp_path):
         raise RuntimeError
     with folder_lock(tmp_path):
+        pass
+
+
+def test_a_file_system_that_does_not_lock_is_refused(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(InputError, match=r"does not lock files \(No locks available\)"), folder_lock(tmp_path / "run"):
         pass
 
 

@@ -18,6 +18,8 @@ from seedbed.parallel import watch
 from seedbed.parallel.launched import launched
 from seedbed.parallel.watch import Beat, blame, watching
 from seedbed.parallel.world import World, open_world
+from seedbed.train import setup
+from seedbed.train.metrics import Metrics
 
 BEAT_S = 0.1
 
@@ -68,7 +70,56 @@ def fitted(world: World, rank_dir: Path, store: Path, *overrides: str) -> tuple[
     os.chdir(rank_dir)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "open_world", lambda *_: nullcontext(world))
+        patch.setattr(api, "SEEN_S", 0.2)
         return caught(lambda: api.fit(config(store, Path("run"), *overrides), quiet))
+
+
+def unread(world: World, folder: Path, store: Path) -> tuple[str, str, bool]:
+    """How fit ends where rank 1 alone cannot read or draw its weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "open_world", lambda *_: nullcontext(world))
+        if world.rank == 1:
+            patch.setattr(setup, "initialize", lambda *_: fails(InputError("cannot be read")))
+        return caught(lambda: api.fit(config(store, folder), quiet))
+
+
+def unwritten(world: World, folder: Path, store: Path) -> tuple[str, str, bool]:
+    """How fit ends where the disk is full for the leading rank's row of step 3."""
+    real = Metrics.write
+
+    def write(metrics, row):
+        if world.leads and row["step"] == 3:
+            metrics._file = open("/dev/full", "w")  # noqa: SIM115
+        real(metrics, row)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "open_world", lambda *_: nullcontext(world))
+        patch.setattr(Metrics, "write", write)
+        return caught(lambda: api.fit(config(store, folder, "train.eval_every=-1", "train.log_every=1"), quiet))
+
+
+def silenced(world: World, folder: Path) -> int:
+    """A warning of rank 1, whose log cannot be written, and the sum after it."""
+    with watching(world, folder, timeout_s=60):
+        if world.rank == 1:
+            log = folder / "ranks" / "0001.log"
+            log.unlink()
+            log.mkdir()
+        warnings.warn("all are told", stacklevel=1)
+        return int(world.sum(1)[0])
+
+
+def inside(world: World, folder: Path) -> None:
+    """Rank 1 is long in what all do before the next mark."""
+    with watching(world, folder, timeout_s=4 * BEAT_S):
+        world.at(14, "checkpoint")
+        world.together(lambda: time.sleep(20 * BEAT_S) if world.rank == 1 else None)
+
+
+def between(world: World) -> None:
+    """Rank 0 fails since rank 1 did not come, which knows why."""
+    text = "[../gloo/transport/tcp/pair.cc:1] Connection closed by peer"
+    world.together(lambda: fails(InputError("the reason") if world.rank == 1 else RuntimeError(text)))
 
 
 def scenarios(store: Path, folder: Path) -> dict[str, tuple[str, str, bool] | float]:
@@ -85,6 +136,11 @@ def scenarios(store: Path, folder: Path) -> dict[str, tuple[str, str, bool] | fl
         found["unsendable"] = caught(lambda: world.together(lambda: fails(Unsendable(1, 2)) if world.rank else None))
         assert world.together(lambda: world.rank) == world.rank
         assert world.gather(world.rank) == [0, 1]
+        found["between"] = caught(lambda: between(world))
+        found["unread"] = unread(world, folder / "unread", store)
+        found["unwritten"] = unwritten(world, folder / "unwritten", store)
+        found["silenced"] = silenced(world, folder / "silenced")
+        inside(world, folder / "inside")
         found["mark"] = behind(world, folder / "behind")
         try:
             gone(world, folder / "gone")
@@ -97,8 +153,8 @@ def scenarios(store: Path, folder: Path) -> dict[str, tuple[str, str, bool] | fl
 @pytest.fixture(scope="module")
 def found(tiny_store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    (folder / "behind").mkdir()
-    (folder / "gone").mkdir()
+    for name in ("behind", "gone", "silenced", "inside"):
+        (folder / name).mkdir()
     return folder, on_ranks(2, scenarios, tiny_store, folder)
 
 
@@ -126,6 +182,61 @@ def test_ranks_that_do_not_see_the_same_are_refused(found):
         assert text == "rank 1: another configuration than rank 0 has; let all ranks read the same files"
     assert not (folder / "0" / "run").exists()
     assert not (folder / "1" / "run").exists()
+
+
+def test_what_one_rank_alone_fails_with_is_what_all_fail_with(found):
+    folder, ranks = found
+    assert [one["between"] for one in ranks] == [
+        ("InputError", "the reason", True),
+        ("InputError", "the reason", False),
+    ]
+    assert [one["unread"] for one in ranks] == [
+        ("InputError", "cannot be read", True),
+        ("InputError", "cannot be read", False),
+    ]
+    assert not (folder / "unread").exists()
+    for rank, (name, text, elsewhere) in enumerate(one["unwritten"] for one in ranks):
+        assert (name, "No space left on device" in text, elsewhere) == ("OSError", True, rank == 1)
+
+
+def test_a_log_that_cannot_be_written_ends_nobody(found):
+    assert [one["silenced"] for one in found[1]] == [2, 2]
+
+
+def test_a_rank_inside_of_what_all_do_is_named(found):
+    log = (found[0] / "inside" / "ranks" / "0000.log").read_text()
+    assert "step 14 (checkpoint): rank 1 (" in log
+    assert "has not come past step 14 (checkpoint) for" in log
+
+
+@pytest.mark.parametrize(("started", "goes_on"), [("", False), ("0", False), ("1", True)])
+@pytest.mark.parametrize("name", ["TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"])
+def test_fresh_counts_for_the_first_start_alone(name, started, goes_on, tiny_store, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "write_page", lambda *_: None)
+    api.fit(config(tiny_store, tmp_path / "run", "train.eval_every=-1"), quiet)
+    (tmp_path / "run" / "mark").touch()
+    monkeypatch.setenv(name, started)
+    said = []
+    api.fit(config(tiny_store, tmp_path / "run", "train.eval_every=-1"), said.append, fresh=True)
+    assert (tmp_path / "run" / "mark").exists() == goes_on
+    assert any("the run goes on and nothing is removed" in line for line in said) == goes_on
+
+
+def test_the_first_two_ranks_look_at_all_and_the_others_where_those_are_silent(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "BEAT_S", 0.01)
+    (tmp_path / "ranks").mkdir()
+    cpu = torch.device("cpu")
+    watches = [watch.Watch(World(cpu, rank, 5), tmp_path, 60) for rank in range(5)]
+    for one in watches:
+        one.beat()
+    found = watches[4].find()
+    assert found is not None
+    assert found[0] == [0, 1, 2, 3]
+    watches[1].end = "lost"
+    watches[1].beat()
+    assert watches[4].find() is None
+    text = watches[0].lost(RuntimeError("gloo/")).args[0]
+    assert text.endswith("it has no checkpoint yet: the same command starts over")
 
 
 def test_the_rank_that_others_wait_for_is_named_and_the_stacks_are_kept(found):

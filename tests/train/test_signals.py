@@ -25,7 +25,7 @@ def test_an_echo_is_the_same_request_and_a_second_signal_stops_at_once(monkeypat
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_signal_during_an_evaluation_saves_after_it(tiny_store, tmp_path, monkeypatch):
+def test_a_signal_during_an_evaluation_saves_after_the_next_step(tiny_store, tmp_path, monkeypatch):
     real = api.evaluate
 
     def interrupted(*arguments):
@@ -35,7 +35,7 @@ def test_a_signal_during_an_evaluation_saves_after_it(tiny_store, tmp_path, monk
     chosen = config(tiny_store, tmp_path / "run", "train.eval_every=2")
     with monkeypatch.context() as patch:
         patch.setattr(api, "evaluate", interrupted)
-        with pytest.raises(SignalStop, match=r"saved .*step_00000002 after step 2"):
+        with pytest.raises(SignalStop, match=r"saved .*step_00000003 after step 3"):
             api.fit(chosen, quiet)
     assert [row["step"] for row in api.Run(tmp_path / "run").metrics if row["kind"] == "eval"] == [2]
     api.fit(chosen, quiet)
