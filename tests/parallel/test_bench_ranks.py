@@ -46,6 +46,8 @@ def test_two_ranks_share():
         for part in ("parameters", "gradients"):
             assert found.memory[part] == pytest.approx(share * 4 * whole, rel=0.02)
         assert found.memory == other.memory
-        assert sum(found.memory[part] for part in ("parameters", "gradients", "optimizer")) <= found.peak_memory
+        # DDP's buckets, of which gradients are views, are there when the loss makes its logits
+        there = found.memory if strategy == "ddp" else ("parameters", "gradients", "optimizer")
+        assert sum(found.memory[part] for part in there) <= found.peak_memory
         assert (found.peak, found.tokens) == (other.peak, 128)
         assert 0 < found.communication < math.inf
