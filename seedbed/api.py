@@ -114,7 +114,7 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
         config, store = world.together(lambda: resolve(config))
         world.require_same(configuration=config.dump(), store=store.split("train").fingerprint)
         says = tell if world.leads else lambda _: None
-        if fresh and world.max(restarts()):
+        if fresh and (world.starts or world.max(restarts())):
             says("--fresh: torchrun or Slurm has started this again by itself; the run goes on and nothing is removed")
             fresh = False
         _train(config, run_dir, store, world, says, fresh)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from seedbed.errors import InputError, LostRank, Stop
 from seedbed.parallel.launched import launched
+from seedbed.parallel.meeting import meet
 
 T = TypeVar("T")
 
@@ -51,6 +51,8 @@ class World:
     """A group for words instead of tensors, with patience for files."""
     patient: dist.ProcessGroup | None = None
     """One to wait in for what the leading rank does alone."""
+    starts: int = 0
+    """How often torchrun has started these ranks before, by itself."""
     place: Place = field(default_factory=lambda: Place(0, 0, "start", time.monotonic()))
     """Where this rank is, for those who watch it."""
 
@@ -188,8 +190,10 @@ def _met(device: torch.device, timeout_s: float) -> Iterator[World]:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
         patience = timedelta(seconds=timeout_s)
-        dist.init_process_group(backend, timeout=patience, store=_store(patience), rank=rank, world_size=size)
-        yield World(device, rank, size, None, words_group(timeout_s), _words_group(PATIENCE))
+        shared, _, _ = next(rendezvous("env://", timeout=patience))
+        store, starts = meet(shared, rank, size, timeout_s)
+        dist.init_process_group(backend, timeout=patience, store=store, rank=rank, world_size=size)
+        yield World(device, rank, size, None, words_group(timeout_s), _words_group(PATIENCE), starts=starts)
     except RuntimeError as error:
         if not between_ranks(error):
             raise
@@ -208,14 +212,6 @@ def _words_group(patience: timedelta) -> dist.ProcessGroup:
     group = dist.new_group(backend="gloo", timeout=patience)
     assert isinstance(group, dist.ProcessGroup)
     return group
-
-
-def _store(timeout: timedelta) -> Store:
-    """Where the ranks find each other. When torchrun starts them over it keeps its store with the addresses of those
-    that are dead, so that each start needs names of its own.
-    """
-    store, _, _ = next(rendezvous("env://", timeout=timeout))
-    return PrefixStore(f"start-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
 def fail_everywhere(error: Stop) -> NoReturn:
