@@ -12,8 +12,8 @@ HOP = 3e-6
 """Seconds from one rank to the next, however little is sent (choice)."""
 CONTROL_HOP = 20e-6
 """Seconds of a small message over TCP, the way of what ranks tell each other by way of their CPUs (choice)."""
-CONTROL_SUMS = 3
-"""Of a step over TCP: the count of tokens, loss with norm, and whether a signal came."""
+CONTROL_SUMS = 2
+"""Of a step over TCP: the count of tokens; then loss, norm and what else ranks have to tell, a signal for example."""
 BUCKET = 25e6
 """Bytes of gradients that DDP sums at a time, PyTorch's default."""
 ROOM = 0.9

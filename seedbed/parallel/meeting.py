@@ -3,7 +3,7 @@
 import time
 from uuid import uuid4
 
-from torch.distributed import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 
 def meet(store: Store, rank: int, size: int, timeout_s: float) -> tuple[PrefixStore, int]:
@@ -24,7 +24,7 @@ def meet(store: Store, rank: int, size: int, timeout_s: float) -> tuple[PrefixSt
             joined = name
         places = [f"{joined}/{place}" for place in range(size)]
         if rank == 0 and not store.check([f"{joined}/all"]) and store.check(places):
-            store.set(f"{joined}/all", b" ".join(map(store.get, places)))
+            store.set(f"{joined}/all", " ".join(store.get(place).decode() for place in places))
         if joined and store.check([f"{joined}/all"]) and me in store.get(f"{joined}/all").decode():
             return PrefixStore(joined, store), int(joined.partition("-")[0]) - 1
         time.sleep(0.05)
