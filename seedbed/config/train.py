@@ -57,7 +57,7 @@ class TrainConfig(Section):
     """auto takes CUDA where it is; cpu never asks."""
     compile: Literal["auto"] | bool = "auto"
     """torch.compile the model, or each block where parallel.strategy=fsdp splits it over ranks. auto: in runs of 2,000
-    steps or more, of a model that is not split, where a C++ compiler is found; shorter ones end before it has paid."""
+    steps or more on a GPU, of a model that is not split; on a CPU it was measured not to pay."""
     log_every: Positive = 1
     """Steps between rows of metrics.jsonl."""
     gradients_every: Annotated[int, Field(ge=0, lt=2**31)] = 0

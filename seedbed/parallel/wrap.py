@@ -1,7 +1,5 @@
 """What is done to a model from outside so that many ranks, or little memory, can train it. It computes the same."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -30,8 +28,7 @@ PRODUCTS = [
 
 
 COMPILE_FROM = 2000
-"""Steps of a run from which compiling pays: it took up to 60 s and saved 30 ms a step of the smallest model that
-benchmarks/compile.py measures, and more of larger ones."""
+"""Steps of a run on a GPU from which it is compiled (choice: compiling takes a minute)."""
 
 
 def recompute(blocks: Iterable[nn.Module], kind: str) -> None:
@@ -73,15 +70,15 @@ def shard(model: nn.Module, blocks: Iterable[nn.Module], config: ParallelConfig,
 
 
 def compiles(config: Config, world: World) -> bool:
-    """Whether the run's model is compiled: what train.compile says, and under auto where it was measured to pay.
+    """Whether the run's model is compiled: what train.compile says; under auto long runs on a GPU of a model that is not
+    split. On a CPU it does not pay: benchmarks/compile.py measured 0.93 to 0.98 of the eager rate in four of six cases.
 
     It decides by all steps of a run, not by those that are left, so that a resumed run computes as it did before.
     """
     if config.train.compile != "auto":
         return config.train.compile
     split = config.parallel.strategy == "fsdp" and world.size > 1  # a block by itself gains nothing
-    compiler = shutil.which(os.environ.get("CXX", "g++")) is not None
-    return config.train.steps >= COMPILE_FROM and not split and compiler
+    return world.device.type == "cuda" and config.train.steps >= COMPILE_FROM and not split
 
 
 def replicate(model: nn.Module, world: World, compiled: bool, blocks: Iterable[nn.Module]) -> Callable[..., Tensor]:

@@ -52,20 +52,19 @@ def test_a_run_goes_on_compiled_or_not_under_the_same_names(tiny_store, tmp_path
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
 
 
-def test_auto_compiles_long_runs_of_models_that_are_not_split(tiny_store, monkeypatch):
-    alone = World(CPU)
+def test_auto_compiles_long_runs_on_a_gpu_of_models_that_are_not_split(tiny_store):
+    cuda = torch.device("cuda")
+    alone, ranks = World(cuda), World(cuda, size=2)
 
     def chosen(world: World, *overrides: str) -> bool:
         return compiles(config(tiny_store, Path("unused"), "train.compile=auto", *overrides), world)
 
-    long, ranks = f"train.steps={COMPILE_FROM}", World(CPU, size=2)
-    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/c++")
+    long = f"train.steps={COMPILE_FROM}"
     assert chosen(alone, long)
     assert chosen(ranks, long)
     assert chosen(alone, long, "parallel.strategy=fsdp")
     assert not chosen(ranks, long, "parallel.strategy=fsdp")
     assert not chosen(alone, f"train.steps={COMPILE_FROM - 1}")
-    monkeypatch.setattr("shutil.which", lambda _: None)
-    assert not chosen(alone, long)
-    assert chosen(alone, "train.compile=true")
+    assert not chosen(World(CPU), long)
+    assert chosen(World(CPU), "train.compile=true")
     assert not chosen(alone, long, "train.compile=false")
