@@ -70,7 +70,7 @@ def shard(model: nn.Module, blocks: Iterable[nn.Module], config: ParallelConfig,
 
 
 def compiles(config: Config, world: World) -> bool:
-    """Whether the run's model is compiled: what train.compile says; under auto long runs on a GPU of a model that is not
+    """Whether the run's model is compiled: what train.compile says; under auto, long runs on a GPU of a model not
     split. On a CPU it does not pay: benchmarks/compile.py measured 0.93 to 0.98 of the eager rate in four of six cases.
 
     It decides by all steps of a run, not by those that are left, so that a resumed run computes as it did before.

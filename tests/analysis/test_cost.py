@@ -118,7 +118,7 @@ def test_a_step_lasts_as_long_as_its_parts():
 def test_what_ranks_tell_each_other_goes_round_a_ring():
     layout = Layout(512, "ddp")
     spent = seconds(DENSE, layout, H100)
-    assert spent.control == 3 * 2 * 511 * 20e-6
+    assert spent.control == 2 * 2 * 511 * 20e-6
     assert seconds(DENSE, Layout(1), H100).control == 0
     parts = spent.compute + spent.update + spent.exchange + spent.communication - spent.hidden + spent.control
     assert spent.step == parts
