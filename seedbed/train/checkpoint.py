@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
@@ -88,7 +89,11 @@ def load_into(own: Mapping[str, Tensor], files: Sequence[Path], advice: str) -> 
     with warnings.catch_warnings():
         # each rank reads for itself, which the library believes to be an oversight
         warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized", UserWarning)
-        load(dict(own), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+        try:
+            load(dict(own), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+        except CheckpointException as error:  # the library wraps whatever it meets, Ctrl-C too
+            (cause, _), *_ = error.failures.values()
+            raise cause from None
 
 
 def newest_checkpoint(run_dir: str | Path) -> tuple[Path | None, list[str]]:

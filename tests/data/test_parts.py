@@ -129,7 +129,8 @@ def test_rows_that_are_not_utf8_keep_their_numbers_in_parts(tmp_path):
     pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=1)
     (file,) = list_inputs([Source(path=f"{tmp_path}/a.parquet")])
     last = file._replace(part=Part(2, 3))
-    assert outcome([last], "strict")[0] == [f"{tmp_path}/a.parquet:3: a text that is not UTF-8; write the table anew"]
+    (error,) = outcome([last], "strict")[0]
+    assert error.startswith(f"{tmp_path}/a.parquet:3: a text that is not UTF-8; write the table anew")
 
 
 def test_rows_of_a_dataset(tmp_path):
