@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from seedbed.facts.fact import ParameterFact, in_order
 from seedbed.facts.table import canonical, parameter_facts, part_of
+from seedbed.init.sharding import own_part
 from seedbed.measure.gradients import tally, told
 from seedbed.parallel.world import World
 
@@ -58,9 +59,7 @@ def rounded_sample(model: nn.Module) -> list[tuple[Tensor, Tensor, Tensor]]:
     sample = []
     for parameter in model.parameters():
         if torch.finfo(parameter.dtype).bits < 32 and parameter.grad is not None:
-            weight, gradient = (
-                (x.to_local() if isinstance(x, DTensor) else x).detach().flatten() for x in (parameter, parameter.grad)
-            )
+            weight, gradient = (own_part(x).detach().flatten() for x in (parameter, parameter.grad))
             step = max(1, len(weight) // SAMPLE)
             sample.append((weight[::step], gradient[::step], weight[::step].clone()))
     return sample

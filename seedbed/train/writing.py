@@ -25,6 +25,7 @@ from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import canonical
 from seedbed.files.atomic import atomic_folder, fingerprint
 from seedbed.files.steps import standing
+from seedbed.init.sharding import own_part
 from seedbed.parallel.world import World
 from seedbed.train.checkpoint import SHARDED, WHOLE, rng_state
 from seedbed.train.run import CONFIG
@@ -96,7 +97,7 @@ def check_finite(found: Snapshot) -> None:
     """Raise GuardStop where a weight or the optimizer's state is not finite: every checkpoint is one to go on from."""
     for tensors in found.parts.values():
         for name, tensor in tensors.items():
-            local = _local(tensor)
+            local = own_part(tensor)
             if not (local.sum().isfinite() or local.isfinite().all()):  # the sum takes a tenth of the time
                 told = standing(found.path.parents[1])
                 raise GuardStop(f"step {found.step}: {name} is not finite; nothing was saved, {told}")
@@ -123,7 +124,7 @@ def write(found: Snapshot, world: World) -> int:
                 shutil.copytree(found.tokenizer_dir, folder / "tokenizer")
             return folder
 
-        def own_part() -> dict[str, tuple[int, str]]:
+        def write_part() -> dict[str, tuple[int, str]]:
             with _telling(found.path, need):
                 return _write_shards(found, folder, world) if found.sharded else _write_whole(found, folder)
 
@@ -132,7 +133,7 @@ def write(found: Snapshot, world: World) -> int:
                 stack.close()
 
         folder = world.by_lead(begin)
-        for theirs in world.gather(world.together(own_part)):
+        for theirs in world.gather(world.together(write_part)):
             fingerprints |= theirs
         world.by_lead(finish)
     return size
@@ -167,11 +168,7 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _bytes(found: Snapshot) -> int:
-    return sum(_local(tensor).nbytes for tensors in found.parts.values() for tensor in tensors.values())
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return sum(own_part(tensor).nbytes for tensors in found.parts.values() for tensor in tensors.values())
 
 
 @contextmanager
