@@ -149,7 +149,7 @@ def main() -> None:
         found = on_ranks(arm, steps)
         config = Config.load(None, [*SHAPE, f"optim.name={optimizer}", f"train.micro_batch_size={ROWS}"])
         model = sizes(config, LENGTH)
-        layout = Layout(ranks, strategy, kind, ROWS, 1, "fp32", "cpu")  # pyright: ignore
+        layout = Layout(ranks, strategy, kind, ROWS, precision="fp32", device="cpu")  # pyright: ignore
         hardware = Hardware(
             "this machine", found["peak"], 0, found["memory_rate"], found["link"], found["link"], ranks, 1.0, 1.0
         )

@@ -1,4 +1,4 @@
-"""`seedbed analyze`: questions to checkpoints and runs; heavy imports wait inside the commands."""
+"""seedbed analyze cohort: the scales of trained models, for the laws that read them."""
 
 import shlex
 import sys
@@ -14,10 +14,7 @@ from seedbed.errors import InputError
 if TYPE_CHECKING:
     from seedbed.laws.cohort import Cohort, Curve
 
-app = typer.Typer(help="Measure what training made of weights.", no_args_is_help=True)
 
-
-@app.command()
 def cohort(
     checkpoints: Annotated[
         list[Path],

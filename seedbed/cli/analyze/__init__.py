@@ -1,0 +1,11 @@
+"""`seedbed analyze`: one command a question to checkpoints and runs; heavy imports wait inside the commands."""
+
+import typer
+
+from seedbed.cli.analyze.cohort import cohort
+
+app = typer.Typer(help="Look inside models: weights, and what they do with text.", no_args_is_help=True)
+for command in (
+    cohort,
+):  # fmt: skip
+    app.command()(command)
