@@ -3,9 +3,11 @@
 import typer
 
 from seedbed.cli.analyze.cohort import cohort
+from seedbed.cli.analyze.dynamics import dynamics
 
 app = typer.Typer(help="Look inside models: weights, and what they do with text.", no_args_is_help=True)
 for command in (
     cohort,
+    dynamics,
 ):  # fmt: skip
     app.command()(command)
