@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -20,7 +19,7 @@ from seedbed.facts.table import part_of
 from seedbed.files.atomic import COMMIT, folder_damage, listed
 from seedbed.files.safetensors import Tensors, weight_files
 from seedbed.files.steps import step_folders
-from seedbed.measure.spectra import SCALE_FREE, gaussian_stats, matrix_stats
+from seedbed.measure.spectra import gaussian_stats, matrix_stats
 from seedbed.measure.table import Rows
 from seedbed.measure.trajectory import (
     MEASURES,
@@ -29,8 +28,10 @@ from seedbed.measure.trajectory import (
     TurnRow,
     curve,
     grouped,
+    initial,
     measures,
     recorded,
+    reference,
     turns,
 )
 from seedbed.train.checkpoint import read_state
@@ -113,15 +114,12 @@ def _config(path: Path) -> Config:
 def _run(
     name: str, path: Path, config: Config, facts: Sequence[ParameterFact], parts: Parts, tell: Callable[[str], None]
 ) -> tuple[RunFacts, list[TrajectoryRow]]:
-    passed_over, digests = [], []
-    rows = []
+    passed_over, digests, rows = [], [], []
     try:
-        for row in read_snapshot(path).weights:
-            found = measures(row.stats)
-            rows.append(TrajectoryRow(name, 0, 0, "initial", row.role, row.layer, **found))
+        rows = initial(name, read_snapshot(path).weights)
     except InputError as error:
         passed_over.append(f"step 0: {error}")
-    initial = bool(rows)
+    begun = bool(rows)
     folders = step_folders(path)[::-1]
     steps = set()
     for number, folder in enumerate(folders, 1):
@@ -156,7 +154,7 @@ def _run(
         optimizer=f"{config.optim.name}, lr {config.optim.lr:g}",
         seed=config.run.seed,
         steps=config.train.steps,
-        initial=initial,
+        initial=begun,
         checkpoints=len(steps),
         recorded=len(between),
         passed_over=passed_over,
@@ -229,7 +227,6 @@ def _references(
     name: str, facts: Sequence[ParameterFact], parts: Parts, tell: Callable[[str], None]
 ) -> list[Reference]:
     """What Gaussian matrices of the shapes of each component have."""
-    fields = [field for field in MEASURES if field in SCALE_FREE]
     shapes: dict[str, list[tuple[int, ...]]] = {}
     for fact in facts:
         for part in fact.parts():
@@ -240,9 +237,5 @@ def _references(
         for m, n in set(shapes[role]):
             tell(f"{name}: a Gaussian matrix of {m} x {n}")
             of_shape[m, n] = parts.get(f"gaussian {m} {n}", lambda m=m, n=n: measures(gaussian_stats(m, n)))
-        means: dict[str, float | None] = {}
-        for field in fields:
-            values = [of_shape[shape][field] for shape in shapes[role]]
-            means[field] = None if None in values else fmean(values)
-        found.append(Reference(name, role, **means))
+        found.append(reference(name, role, [of_shape[shape] for shape in shapes[role]]))
     return found

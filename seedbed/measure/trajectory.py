@@ -6,10 +6,13 @@ from statistics import fmean
 from typing import Any
 
 from seedbed.facts.fact import in_order
-from seedbed.measure.spectra import MatrixStats
+from seedbed.measure.rows import WeightRow
+from seedbed.measure.spectra import SCALE_FREE, MatrixStats
 
 MEASURES = ("stable_rank", "row_cosine", "entropy_rank", "er99", "std")
 """Fields of MatrixStats that are followed (S0 figs. 4 to 8, S2, S1)."""
+
+SCALE_FREE_MEASURES = tuple(name for name in MEASURES if name in SCALE_FREE)
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,8 @@ class TrajectoryRow:
     run: str
     step: int
     """Completed optimizer steps."""
-    tokens: int | None
-    """Supervised tokens up to there; None where nothing says."""
+    tokens: int
+    """Supervised tokens up to there."""
     source: str
     """initial: measured before the first step; checkpoint; recorded: by the run itself."""
     component: str
@@ -50,7 +53,7 @@ class Point:
     """A component at one step: mean and range over its matrices, one a layer."""
 
     step: int
-    tokens: int | None
+    tokens: int
     mean: float
     low: float
     high: float
@@ -81,6 +84,11 @@ def measures(stats: MatrixStats) -> dict[str, Any]:
     return {name: getattr(stats, name) for name in (*MEASURES, "problem")}
 
 
+def initial(run: str, weights: Iterable[WeightRow]) -> list[TrajectoryRow]:
+    """What was measured of a run's weights before its first step."""
+    return [TrajectoryRow(run, 0, 0, "initial", row.role, row.layer, **measures(row.stats)) for row in weights]
+
+
 def recorded(run: str, metrics_row: dict[str, Any]) -> list[TrajectoryRow]:
     """What a run wrote of its weights at one step (a row of kind "weights" of metrics.jsonl).
 
@@ -100,12 +108,21 @@ def recorded(run: str, metrics_row: dict[str, Any]) -> list[TrajectoryRow]:
     return rows
 
 
+def reference(run: str, component: str, gaussians: Sequence[dict[str, Any]]) -> Reference:
+    """The means of the ``measures`` of the Gaussian matrices that stand beside a component's."""
+    means: dict[str, float | None] = {}
+    for name in SCALE_FREE_MEASURES:
+        values = [one[name] for one in gaussians]
+        means[name] = None if None in values else fmean(values)
+    return Reference(run, component, **means)
+
+
 def curve(rows: Iterable[TrajectoryRow], measure: str) -> tuple[list[Point], list[int]]:
     """The points of one component of one run in the order of steps, and the steps that are left out: those at which a
     matrix has no number that has one at another step. A mean over fewer matrices would jump without any having moved.
     """
     by_step: dict[int, dict[int | None, float]] = {}
-    tokens: dict[int, int | None] = {}
+    tokens: dict[int, int] = {}
     for row in rows:
         value = getattr(row, measure)
         if value is not None:

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from seedbed.facts.fact import in_order
-from seedbed.measure.trajectory import MEASURES, Point, Reference, TrajectoryRow, curve, grouped
+from seedbed.measure.trajectory import MEASURES, Reference, TrajectoryRow, curve, grouped
 from seedbed.report.style import ARMS, INK, WIDTH, log_scale, panels, style
 
 LABELS = {
@@ -21,7 +21,7 @@ LABELS = {
     "std": "std of entries",
 }
 LOGARITHMIC = ("stable_rank", "std")  # they move over decades
-LINES = ("-", "--")  # of the runs after the fourth, whose colours repeat
+LINES: tuple[Literal["-"], Literal["--"]] = ("-", "--")  # of the runs after the fourth, whose colours repeat
 COLUMNS = 4
 Over = Literal["step", "tokens"]
 
@@ -85,12 +85,13 @@ def _panel(
     for (run, _), own in grouped(rows).items():
         points, _ = curve(own, measure)
         color, line = _look(runs.index(run))
-        shown = [(x, point) for point in points if (x := _place(point, over)) is not None]
-        xs, means = [x for x, _ in shown], [point.mean for _, point in shown]
-        if any(point.low < point.high for _, point in shown):
-            low, high = [point.low for _, point in shown], [point.high for _, point in shown]
+        xs = [point.step if over == "step" else point.tokens for point in points]
+        if any(point.low < point.high for point in points):
+            low, high = [point.low for point in points], [point.high for point in points]
             axes.fill_between(xs, low, high, color=color, alpha=0.13, linewidth=0)
-        axes.plot(xs, means, line, color=color, linewidth=1.5, marker="." if len(xs) == 1 else "")
+        axes.plot(
+            xs, [point.mean for point in points], line, color=color, linewidth=1.5, marker="." if len(xs) == 1 else ""
+        )
     components = {row.component for row in rows}
     levels = {getattr(one, measure, None) for one in references if one.component in components}
     for level in sorted(round(level, 9) for level in levels if level is not None):
@@ -110,12 +111,8 @@ def _scale(axes: Axes, measure: str, over: Over) -> None:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _look(place: int) -> tuple[str, str]:
+def _look(place: int) -> tuple[str, Literal["-", "--"]]:
     return ARMS[place % len(ARMS)][0], LINES[place // len(ARMS)]
-
-
-def _place(point: Point, over: Over) -> int | None:
-    return point.step if over == "step" else point.tokens
 
 
 def _finish(figure: Figure, runs: Sequence[str], over: Over, band: bool, gaussian: bool) -> None:
