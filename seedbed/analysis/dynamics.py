@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from seedbed.measure.trajectory import (
     MEASURES,
     Reference,
     TrajectoryRow,
-    TurnRow,
     curve,
     grouped,
     initial,
@@ -34,43 +32,12 @@ from seedbed.measure.trajectory import (
     reference,
     turns,
 )
+from seedbed.report.dynamics_rows import Dynamics, RunFacts
 from seedbed.train.checkpoint import read_state
 from seedbed.train.metrics import METRICS, read_metrics
 from seedbed.train.run import read_config, run_around
 
 MOST_RUNS = 8  # lines that a panel can hold apart
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What a run is, and what of it was measured."""
-
-    name: str
-    path: str
-    law: str
-    optimizer: str
-    seed: int
-    steps: int
-    """That it makes in all."""
-    initial: bool
-    """Whether its weights before the first step are among the rows."""
-    checkpoints: int
-    """Whole ones, all measured."""
-    recorded: int
-    """Steps that the run itself recorded, without those of a checkpoint."""
-    passed_over: list[str]
-    """A line for each step that could not be read or measured, or that a mean leaves out."""
-    weights_sha256: str
-    """Of the hashes of the measured checkpoints' weights, in order."""
-
-
-@dataclass(frozen=True)
-class Dynamics:
-    runs: Rows[RunFacts]
-    rows: Rows[TrajectoryRow]
-    references: Rows[Reference]
-    turns: Rows[TurnRow]
-    versions: dict[str, str]
 
 
 def analyze(paths: Sequence[Path], parts: Parts, tell: Callable[[str], None]) -> Dynamics:

@@ -1,14 +1,10 @@
 """The page of `seedbed analyze dynamics`: how the weights of runs moved, all layers together and one by one."""
 
-from typing import TYPE_CHECKING
-
 from seedbed.measure.trajectory import MEASURES, TurnRow, thinned_layers
 from seedbed.report.dynamics_figures import LABELS, Over, layer_figure, measure_figure
+from seedbed.report.dynamics_rows import Dynamics
 from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
-
-if TYPE_CHECKING:
-    from seedbed.analysis.dynamics import Dynamics
 
 MOST_LAYERS = 8  # figures of single layers; the table has all of them
 BRIEF = ("stable_rank", "row_cosine")
@@ -29,7 +25,7 @@ DEFINITIONS = {
 }
 
 
-def dynamics_page(result: "Dynamics", command: str, over: Over = "step") -> Page:
+def dynamics_page(result: Dynamics, command: str, over: Over = "step") -> Page:
     """The page of the runs of ``result``, with steps or supervised tokens along the axis."""
     rows, references = result.rows, result.references
     layers = sorted({row.layer for row in rows if row.layer is not None})
@@ -114,7 +110,7 @@ def _turn_tables(rows: list[TurnRow]) -> list[TableView]:
     return tables
 
 
-def _runs_table(result: "Dynamics", steps: dict[str, int]) -> TableView:
+def _runs_table(result: Dynamics, steps: dict[str, int]) -> TableView:
     columns = ("run", "law", "optimizer", "seed", "steps", "shown", "checkpoints", "recorded", "passed over")
     cells = [
         (
@@ -126,5 +122,5 @@ def _runs_table(result: "Dynamics", steps: dict[str, int]) -> TableView:
     return TableView("Runs and the steps that are shown", columns, cells, left=3)
 
 
-def _problems(result: "Dynamics") -> list[str]:
+def _problems(result: Dynamics) -> list[str]:
     return [f"{run.name}: {line}" for run in result.runs for line in run.passed_over]

@@ -18,6 +18,7 @@ from seedbed.errors import InputError
 from seedbed.files.atomic import commit
 from seedbed.measure.spectra import gaussian_stats, matrix_stats
 from seedbed.measure.trajectory import MEASURES, measures
+from seedbed.report.dynamics_rows import Dynamics
 from seedbed.train.metrics import read_metrics
 
 STEPS = 6
@@ -38,7 +39,7 @@ def copy(run, tmp_path) -> Path:
     return shutil.copytree(run, tmp_path / "copy")
 
 
-def of(*paths: Path) -> dynamics.Dynamics:
+def of(*paths: Path) -> Dynamics:
     return analyze(paths, Parts(None, 0), quiet)
 
 
