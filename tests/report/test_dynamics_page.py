@@ -1,6 +1,8 @@
 """The figures and the page of trajectories, from hand-made rows."""
 
+import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 
 from seedbed.measure.table import Rows
 from seedbed.measure.trajectory import MEASURES, Reference, TrajectoryRow, turns
@@ -38,26 +40,26 @@ def result() -> Dynamics:
     return Dynamics(Rows(runs), Rows(made), Rows(references), Rows(turns(made, references)), {"torch": "2"})
 
 
-def lines(panel) -> dict[str, list[list[float]]]:
-    return {line.get_color(): [list(line.get_xdata()), list(line.get_ydata())] for line in panel.lines[:2]}
+def xs(line: Line2D) -> list[float]:
+    return np.asarray(line.get_xdata()).tolist()
+
+
+def ys(line: Line2D) -> list[float]:
+    return np.asarray(line.get_ydata()).tolist()
 
 
 def test_lines_are_means_and_bands_ranges(result):
     figure = measure_figure(result.rows, result.references, "stable_rank")
     embed, q = figure.axes[:2]
     assert [axes.get_title(loc="left") for axes in figure.axes[:3]] == list(COMPONENTS)
-    first, second = lines(q).values()
-    assert first[0] == [0, 10, 20]
-    assert first[1] == pytest.approx([31.0, 30 / 11 + 1, 30 / 21 + 1])
-    assert second[1][0] == 21.0
-    assert list(q.lines[2].get_ydata()) == [9.0, 9.0]  # once for both
+    assert xs(q.lines[0]) == [0, 10, 20]
+    assert ys(q.lines[0]) == pytest.approx([31.0, 30 / 11 + 1, 30 / 21 + 1])
+    assert ys(q.lines[1])[0] == 21.0
+    assert ys(q.lines[2]) == [9.0, 9.0]  # once for both
     assert len(q.lines) == 3
     assert len(embed.collections) == 0  # one matrix: no range
-    low, high = (
-        q.collections[0].get_paths()[0].vertices[:, 1].min(),
-        q.collections[0].get_paths()[0].vertices[:, 1].max(),
-    )
-    assert (low, high) == pytest.approx((30 / 21, 32.0))
+    band = np.asarray(q.collections[0].get_paths()[0].vertices)[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((30 / 21, 32.0))
     assert q.get_yscale() == "log"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         "一号 (mean, range)", "<b> (mean, range)", "Gaussian matrix of that shape",
@@ -66,7 +68,7 @@ def test_lines_are_means_and_bands_ranges(result):
 
 def test_tokens_along_the_axis_and_no_gaussian_of_a_scale(result):
     figure = measure_figure(result.rows, result.references, "std", "tokens")
-    assert list(figure.axes[1].lines[0].get_xdata()) == [0, 640, 1280]
+    assert xs(figure.axes[1].lines[0]) == [0, 640, 1280]
     assert len(figure.axes[1].lines) == 2
     assert len(figure.legends[0].get_texts()) == 2
 
@@ -74,7 +76,7 @@ def test_tokens_along_the_axis_and_no_gaussian_of_a_scale(result):
 def test_a_layer_by_itself(result):
     figure = layer_figure(result.rows, result.references, 2)
     assert len(figure.axes) == 2 * 4
-    assert figure.axes[0].lines[0].get_ydata()[0] == 32.0
+    assert ys(figure.axes[0].lines[0])[0] == 32.0
     assert [axes.get_ylabel() for axes in figure.axes[::4]] == ["attn.q", "mlp.up"]
 
 
