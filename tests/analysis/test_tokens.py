@@ -52,7 +52,8 @@ def texts(tokenizer) -> Texts:
 
 def run(models, texts, **options):
     options = {"parts": Parts(None, 0), "tell": quiet, "show": 3} | options
-    return analyze(*models, texts, LENGTH, **options)
+    model_a, model_b = models
+    return analyze(model_a, model_b, texts, LENGTH, **options)
 
 
 @pytest.fixture(scope="module")

@@ -37,11 +37,10 @@ def tokens(
     """
     from dataclasses import replace
 
-    from seedbed.analysis.checkpoints import open_checkpoint
+    from seedbed.analysis.checkpoints import fingerprint, open_checkpoint
     from seedbed.analysis.models import open_model
     from seedbed.analysis.texts import read_texts
     from seedbed.analysis.tokens import analyze, check_same_tokens, texts_hash
-    from seedbed.files.atomic import sha256
     from seedbed.measure.table import Rows
     from seedbed.report.tokens_page import tokens_page
 
@@ -51,7 +50,7 @@ def tokens(
     check_same_tokens(model_a, model_b)
     length = min(length, model_a.max_length, model_b.max_length)
     found = read_texts(data, model_a.tokenizer, length, texts)
-    weights = [{file.name: sha256(file) for file in open_checkpoint(path).files} for path in (a, b)]
+    weights = [fingerprint(open_checkpoint(path)) for path in (a, b)]
     if weights[0] == weights[1]:
         raise InputError(f"{a} and {b}: are the same weights; give two models")
     read = texts_hash(found.texts)
@@ -79,4 +78,4 @@ def tokens(
 
 
 def _files(path: Path, hashes: dict[str, str]) -> str:
-    return f"{path}: " + ", ".join(f"{name} (SHA-256 {value})" for name, value in hashes.items())
+    return f"{path}: " + ", ".join(f"{name} ({value})" for name, value in hashes.items())
