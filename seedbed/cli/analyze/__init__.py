@@ -3,9 +3,11 @@
 import typer
 
 from seedbed.cli.analyze.cohort import cohort
+from seedbed.cli.analyze.ifd import ifd
 
 app = typer.Typer(help="Look inside models: weights, and what they do with text.", no_args_is_help=True)
 for command in (
     cohort,
+    ifd,
 ):  # fmt: skip
     app.command()(command)
