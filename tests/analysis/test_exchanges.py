@@ -1,12 +1,8 @@
 """Records of the usual shapes become an instruction and a response; what cannot is told or counted."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "data"))
 from chat_templates import ALPACA, CHATML_PLAIN, LLAMA, chat_tokenizer
 
 from seedbed.analysis.exchanges import JOINT, Fields, read_exchanges
@@ -18,7 +14,7 @@ USER, ASSISTANT = {"role": "user", "content": "Wie weit?"}, {"role": "assistant"
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    return train_tokenizer(["how far is the moon", "it is far away"], 270, tmp_path_factory.mktemp("t") / "tokenizer")
+    return train_tokenizer(["how far is the moon", "it is far away"], 263, tmp_path_factory.mktemp("t") / "tokenizer")
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from seedbed.analysis import ifd, texts
 from seedbed.analysis.exchanges import Exchange, Exchanges
 from seedbed.analysis.ifd import analyze
 from seedbed.analysis.models import LanguageModel
 from seedbed.analysis.parts import Parts
 from seedbed.config.model import ModelConfig
 from seedbed.data.bpe import train_tokenizer
+from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
 from seedbed.model import Decoder
 from seedbed.report.ifd_rows import values_of
@@ -23,7 +25,7 @@ V = 300
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    return train_tokenizer(["a b c"], 262, tmp_path_factory.mktemp("t") / "tokenizer")
+    return train_tokenizer(["a b c"], 258, tmp_path_factory.mktemp("t") / "tokenizer")
 
 
 class Known(nn.Module):
@@ -54,7 +56,7 @@ def exchanges(*pairs) -> Exchanges:
 
 
 def run(checkpoint, base, found, parts=None, tell=lambda _: None, tokens=2048):
-    return analyze(checkpoint, base, found, parts or Parts(None, ""), tell, tokens)
+    return analyze(checkpoint, base, found, Parts(None, "") if parts is None else parts, tell, tokens)
 
 
 def test_ifd_and_ratio_by_hand(tokenizer):
@@ -143,8 +145,6 @@ def test_case_46_batches_of_one_equal_batches_of_many(tokenizer, decoder):
 
 
 def test_case_50_padding_on_the_left_changes_nothing(tokenizer, decoder, monkeypatch):
-    from seedbed.analysis import ifd, texts
-
     model, found = LanguageModel("m", decoder, tokenizer, 64), random_exchanges(tokenizer)
 
     def on_the_left(rows, pad_id):
@@ -177,7 +177,7 @@ def test_interrupted_it_goes_on(tokenizer, decoder, tmp_path):
 
 
 def test_another_tokenizer_is_refused(tokenizer, tmp_path, decoder):
-    other = train_tokenizer(["say say say ask ask"], 264, tmp_path / "other")
+    other = train_tokenizer(["say say say ask ask"], 262, tmp_path / "other")
     found = random_exchanges(tokenizer)
     models = [LanguageModel(name, decoder, one, 64) for name, one in (("m", tokenizer), ("b", other))]
     with pytest.raises(InputError, match=r"b: reads other tokens than m \(.*\); losses a token compare"):
@@ -185,8 +185,6 @@ def test_another_tokenizer_is_refused(tokenizer, tmp_path, decoder):
     copy = json.loads((tokenizer.folder / "tokenizer.json").read_text())
     tokenizer.save(tmp_path / "copy")
     (tmp_path / "copy" / "tokenizer.json").write_text(json.dumps(copy, indent=7))  # other bytes, the same tokenizer
-    from seedbed.data.tokenizer import load_tokenizer
-
     same = LanguageModel("b", decoder, load_tokenizer(tmp_path / "copy"), 64)
     result = run(models[0], same, found)
     assert set(values_of(result.rows, "ratio")) == {1.0}

@@ -39,7 +39,7 @@ def ifd(
     """
     if len(models) > 2:
         raise InputError(f"{models[2]}: give one model, or two: BASE CHECKPOINT")
-    from seedbed.analysis.checkpoints import open_checkpoint
+    from seedbed.analysis.checkpoints import fingerprint, open_checkpoint
     from seedbed.analysis.exchanges import Fields, read_exchanges
     from seedbed.analysis.ifd import analyze
     from seedbed.analysis.models import open_model
@@ -47,17 +47,17 @@ def ifd(
     from seedbed.files.atomic import sha256
     from seedbed.report.ifd_page import ifd_page
 
-    hashes = {str(path): [sha256(file) for file in open_checkpoint(path).files] for path in models}
+    weights = {str(path): fingerprint(open_checkpoint(path)) for path in models}
     *bases, checkpoint = [open_model(path) for path in models]
     length = min(model.max_length for model in (*bases, checkpoint))
     fields = Fields(prompt_field, response_field)
     exchanges = read_exchanges(data, checkpoint.tokenizer, length, fields, chat_template, records, on_bad.value)
     texts = {file: sha256(file) for file in exchanges.files if Path(file).is_file()}
-    key = ["ifd", hashes, texts, chat_template, prompt_field, response_field, records, versions()]
+    key = ["ifd", weights, texts, chat_template, prompt_field, response_field, records, versions()]
     with work(out, overwrite, key, f"ifd of {len(exchanges.found):,} records") as (parts, tell):
         result = analyze(checkpoint, bases[0] if bases else None, exchanges, parts, tell)
-        read = {f"weights of {path}, SHA-256": ", ".join(found) for path, found in hashes.items()}
-        read |= {f"{file}, SHA-256": found for file, found in texts.items()}
+        read = {f"{path}: {file}": found for path, files in weights.items() for file, found in files.items()}
+        read |= texts
         page = ifd_page(result, {"command": command_line(), **read, **versions()})
         tables = {"records": result.rows, "summaries": result.summaries, "correlations": result.correlations}
         present(result, page, tables, out, as_json, command=command_line())
