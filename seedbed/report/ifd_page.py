@@ -114,7 +114,7 @@ def _summary_section(result: IfdResult) -> Section:
                 counted = row.measure.endswith(("ifd", "ratio"))
                 above = f"{number(100 * s.above_one)} %" if counted else ""
                 rows.append([_label(row.measure, result), count(s.n), *quantiles, above])
-        columns = ["", "n", "mean", "std", "lowest", "first quartile", "median", "third quartile", "highest", "above 1"]
+        columns = ["", "n", "mean", "std", "lowest", "25 %", "median", "75 %", "highest", "above 1"]
         if rows:
             tables.append(TableView(f"Summary, {title}", columns, rows))
     left_out = [f"left out: {count(n)} × {reason}" for reason, n in result.skipped.items()]

@@ -13,7 +13,7 @@ from seedbed.api import fit
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, tiny_store) -> list[Path]:
     folder = tmp_path_factory.mktemp("runs")
-    for name, steps in (("before", 1), ("after", 4)):
+    for name, steps in (("before", 2), ("after", 4)):
         fit(config(tiny_store, folder / name, f"train.steps={steps}"), quiet)
     return [folder / "before", folder / "after"]
 
@@ -21,7 +21,7 @@ def runs(tmp_path_factory, tiny_store) -> list[Path]:
 @pytest.fixture
 def data(tmp_path) -> Path:
     file = tmp_path / "sft.jsonl"
-    records = [{"prompt": "the seed " * (i % 3 + 1), "response": "grows slowly" + " now" * i} for i in range(6)]
+    records = [{"prompt": "the " * (i % 3 + 1), "response": "grows" + " now" * (i % 4)} for i in range(6)]
     records += [{"prompt": "the", "response": ""}, {"prompt": "the " * 100, "response": "long one"}]
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     return file
@@ -31,7 +31,8 @@ def test_two_runs(seedbed, runs, data, tmp_path):
     out = tmp_path / "out"
     code, text, err = seedbed("analyze", "ifd", *runs, "--data", data, "-o", out)
     assert code == 0, err
-    assert "IFD of before" in text and "loss ratio" in text and "records: 6" in text
+    assert "IFD of before" in text and "loss ratio" in text
+    assert "records: 6" in text
     assert "left out: 1 × empty response" in err and "left out: 1 × longer than 32 tokens" in err
     written = json.loads((out / "result.json").read_text())
     rows = list(csv.DictReader((out / "records.csv").open()))
