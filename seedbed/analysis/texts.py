@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -56,6 +56,16 @@ class Texts:
     def cut_texts(self) -> int:
         """Texts of which tokens were left off."""
         return sum(text.cut > 0 for text in self.texts)
+
+
+class HasIds(Protocol):
+    """What fills a row: tokens."""
+
+    @property
+    def ids(self) -> list[int]: ...
+
+
+RowT = TypeVar("RowT", bound=HasIds)
 
 
 class Padded(NamedTuple):
@@ -173,9 +183,9 @@ def _in_turns(sources: Sequence[Iterator[Text]], count: int | None) -> list[Text
     return list(chain.from_iterable(taken))
 
 
-def batches(texts: Iterable[Text], tokens: int) -> Iterator[list[Text]]:
+def batches(texts: Iterable[RowT], tokens: int) -> Iterator[list[RowT]]:
     """Texts of like length together, longest first, so that rows x longest is at most ``tokens`` (one row at least)."""
-    batch: list[Text] = []
+    batch: list[RowT] = []
     for text in sorted(texts, key=lambda text: len(text.ids), reverse=True):
         if batch and (len(batch) + 1) * len(batch[0].ids) > tokens:
             yield batch
@@ -185,7 +195,7 @@ def batches(texts: Iterable[Text], tokens: int) -> Iterator[list[Text]]:
         yield batch
 
 
-def padded(texts: Sequence[Text], pad_id: int) -> Padded:
+def padded(texts: Sequence[HasIds], pad_id: int) -> Padded:
     """One text a row, filled up to the longest."""
     longest = max(len(text.ids) for text in texts)
     ids = torch.full((len(texts), longest), pad_id, dtype=torch.int64)
