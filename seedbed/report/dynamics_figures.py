@@ -4,14 +4,16 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from seedbed.facts.fact import in_order
 from seedbed.measure.trajectory import MEASURES, Reference, TrajectoryRow, curve, grouped
-from seedbed.report.style import ARMS, INK, WIDTH, log_scale, panels, style
+from seedbed.report.style import ARMS, GREY, INK, WIDTH, log_scale, panels, style
 
 LABELS = {
     "stable_rank": "stable rank",
@@ -23,6 +25,7 @@ LABELS = {
 LOGARITHMIC = ("stable_rank", "std")  # they move over decades
 LINES: tuple[Literal["-"], Literal["--"]] = ("-", "--")  # of the runs after the fourth, whose colours repeat
 COLUMNS = 4
+LEGEND_WIDTH = 150  # characters that fit beside each other over a figure, with 8 for each line and its distance
 Over = Literal["step", "tokens"]
 
 
@@ -118,10 +121,14 @@ def _look(place: int) -> tuple[str, Literal["-", "--"]]:
 def _finish(figure: Figure, runs: Sequence[str], over: Over, band: bool, gaussian: bool) -> None:
     """The common axis and the legend."""
     figure.supxlabel("step" if over == "step" else "supervised training tokens", fontsize=10)
-    handles = []
+    handles: list[Artist] = []
     for place, run in enumerate(runs):
         color, line = _look(place)
-        handles.append(Line2D([], [], color=color, linestyle=line, label=run + (" (mean, range)" if band else "")))
+        handles.append(Line2D([], [], color=color, linestyle=line, label=run))
+    if band:
+        handles.append(Patch(facecolor=GREY, alpha=0.25, linewidth=0, label="range over layers"))
     if gaussian:
         handles.append(Line2D([], [], color=INK, linewidth=0.9, linestyle=":", label="Gaussian matrix of that shape"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 5))
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(len(handles), int(LEGEND_WIDTH / (longest + 8))))
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns)

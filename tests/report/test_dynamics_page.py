@@ -62,7 +62,7 @@ def test_lines_are_means_and_bands_ranges(result):
     assert (band.min(), band.max()) == pytest.approx((30 / 21, 32.0))
     assert q.get_yscale() == "log"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "一号 (mean, range)", "<b> (mean, range)", "Gaussian matrix of that shape",
+        "一号", "<b>", "range over layers", "Gaussian matrix of that shape",
     ]  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_tokens_along_the_axis_and_no_gaussian_of_a_scale(result):
     figure = measure_figure(result.rows, result.references, "std", "tokens")
     assert xs(figure.axes[1].lines[0]) == [0, 640, 1280]
     assert len(figure.axes[1].lines) == 2
-    assert len(figure.legends[0].get_texts()) == 2
+    assert len(figure.legends[0].get_texts()) == 3
 
 
 def test_a_layer_by_itself(result):
