@@ -18,7 +18,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 # Okabe and Ito's colours, which people with any colour vision tell apart; shapes and labels say the same again.
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#00785A", "#6E6E6E"
 BEFORE, AFTER = VERMILLION, BLUE
-ARMS = ((BLUE, "o"), (VERMILLION, "s"), (GREEN, "^"), ("#8A4B9E", "D"))  # colour and marker of what is compared
+# Colour and marker of what is compared: the first four are clearest together, eight are the most a figure holds.
+ARMS = ((BLUE, "o"), (VERMILLION, "s"), (GREEN, "^"), ("#8A4B9E", "D"),
+        ("#C28800", "v"), ("#2E2E2E", "P"), ("#4FA8DC", "X"), ("#C65D93", "*"))  # fmt: skip
 INK, FAINT = "#222222", "#DDDDDD"
 WIDTH = 9.6  # inches; a page's column
 
@@ -104,5 +106,7 @@ def figure_svg(figure: Figure, description: str = "") -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]  # neither XML declaration nor document type
     svg = re.sub(r'<g id="[\w.]+">', "<g>", svg)  # names such as axes_1 would repeat on a page
+    # a hundredth of a point is far below a pixel, and six digits are most of a curve's bytes
+    svg = re.sub(r' d="[^"]+"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
     label = description.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
