@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seedbed.analysis.checkpoints import Checkpoint, open_checkpoint
+from seedbed.analysis.checkpoints import Checkpoint, fingerprint, open_checkpoint
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.resources import meta_facts
 from seedbed.analysis.run import INITIAL, read_snapshot
 from seedbed.analysis.weights import analyze as analyze_weights
-from seedbed.analysis.weights import fingerprint
 from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
 from seedbed.measure.rows import component_table, matrix_row, profile_table
@@ -43,7 +42,7 @@ def sources(paths: Sequence[str | Path]) -> list[Source]:
         (run,) = places
         if not (run / CONFIG).is_file() or not (run / INITIAL).is_file():
             raise InputError(
-                f"{run}: one checkpoint, and nothing to compare it with; give two or more, or a run, which has {INITIAL}"
+                f"{run}: one checkpoint, and nothing to compare it with; give two or more, or a run with its {INITIAL}"
             )
         places = [run / INITIAL, run]
     if not 2 <= len(places) <= MOST:

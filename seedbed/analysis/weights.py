@@ -1,36 +1,40 @@
 """What do the weights of a model look like, matrix by matrix and component by component?"""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seedbed.analysis.checkpoints import Checkpoint, open_checkpoint
+from seedbed.analysis.checkpoints import Checkpoint, fingerprint, open_checkpoint
 from seedbed.analysis.parts import Parts
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order
 from seedbed.facts.table import canonical, parameter_facts, part_of
-from seedbed.files.atomic import sha256
 from seedbed.init.plan import joints
-from seedbed.measure.look import cosine_block, density, stats_and_values
+from seedbed.measure.cosine import cosine_map
+from seedbed.measure.density import SAMPLE, density, entry_sample
 from seedbed.measure.rows import WeightRow, component_table, matrix_row, profile_table
-from seedbed.measure.spectra import MatrixStats, gaussian_stats, matrix_stats
+from seedbed.measure.spectra import MatrixStats, gaussian_stats, matrix_stats, spectrum
 from seedbed.measure.table import Rows
 from seedbed.report.weights_rows import CosineMap, DensityRow, Spectrum, Weights
 
-__all__ = ["SPECTRA_BUDGET", "affordable", "analyze", "component_table", "fingerprint", "weight_rows"]
+__all__ = ["SPECTRA_BUDGET", "affordable", "analyze", "component_table", "weight_rows"]
 
 SPECTRA_BUDGET = 5e11
 """Products that the singular values of a model, and those of one matrix, may take: two minutes of one core (choice)."""
 
 
-SPAN, POINTS = 6, 121  # of a density: so many standard deviations on either side of the mean, at so many values
+MAP_ROWS = 128  # of a matrix, whose cosines are shown: blocks show, and a page of six maps stays small
+DENSITY_POINTS = 101  # of a curve
+LEAST_SAMPLE = 300  # entries of a matrix, where a component has very many
 
 
 def weight_rows(state: Iterable[tuple[str, Tensor]], facts: Iterable[ParameterFact]) -> list[WeightRow]:
@@ -93,11 +97,6 @@ class _Matrix:
     pieces: tuple[tuple[str, ParameterFact], ...]  # (the parameter that holds it, the part)
 
 
-def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:
-    """SHA-256 of each file that ``checkpoint`` is read from; empty for a model in memory."""
-    return {file.name: sha256(file) for file in checkpoint.files}
-
-
 def analyze(
     source: str | Path | nn.Module | Checkpoint, parts: Parts | None = None, tell: Callable[[str], None] | None = None
 ) -> Weights:
@@ -111,14 +110,16 @@ def analyze(
     checkpoint = _opened(source)
     parts = Parts(None, None) if parts is None else parts
     matrices = _matrices(checkpoint.facts)
-    looked_at = _looked_at(matrices)
+    looked_at, alike = _looked_at(matrices), Counter(matrix.fact.role for matrix in matrices)
     read = lru_cache(maxsize=1)(checkpoint.read)  # the blocks of a fused matrix follow each other
     found: list[tuple[_Matrix, dict[str, Any]]] = []
     for number, matrix in enumerate(matrices, 1):
         if tell is not None:
             tell(f"{number} of {len(matrices)} matrices")
-        name = f"{checkpoint.name}: {matrix.fact.name}"  # several models may share the parts
-        found.append((matrix, parts.get(name, lambda m=matrix: _measured(m, read, m.fact.name in looked_at))))
+        sample = max(LEAST_SAMPLE, SAMPLE // alike[matrix.fact.role])
+        make = partial(_measured, matrix, read, sample, matrix.fact.name in looked_at)
+        # several models may share the parts
+        found.append((matrix, parts.get(f"{checkpoint.name}: {matrix.fact.name}", make)))
     rows = [_weight_row(matrix.fact, value["stats"], parts) for matrix, value in found]
     if not any(row.stats.std is not None for row in rows):
         first = f"{rows[0].name}: {rows[0].stats.problem}" if rows else "it has none"
@@ -133,7 +134,7 @@ def analyze(
         components=Rows(component_table(rows)),
         profiles=Rows(profile_table(table)),
         spectra=Rows(_spectrum(matrix.fact, value["values"]) for matrix, value in found if value["values"]),
-        densities=Rows(_pooled([(m.fact, value) for m, value in found if value["density"]])),
+        densities=Rows(_pooled([(m.fact, value) for m, value in found if value["sample"]])),
         cosines=Rows(_cosine_map(matrix.fact, value["cosines"]) for matrix, value in found if value["cosines"]),
     )
 
@@ -183,17 +184,18 @@ def _looked_at(matrices: Sequence[_Matrix]) -> set[str]:
     return chosen
 
 
-def _measured(matrix: _Matrix, read: Callable[[str], Tensor], look: bool) -> dict[str, Any]:
-    """JSON values: stats, singular values, density of entries, and the cosines between rows where ``look``."""
+def _measured(matrix: _Matrix, read: Callable[[str], Tensor], sample: int, look: bool) -> dict[str, Any]:
+    """JSON values: stats, singular values, ``sample`` of the entries, and the cosines between rows where ``look``."""
     blocks = [part_of(read(parameter), part) for parameter, part in matrix.pieces]
     weight = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
-    stats, values = stats_and_values(weight)
-    spread = bool(stats.std)
+    stats, values = spectrum(weight)
+    finite = stats.std is not None
+    shown = cosine_map(weight, MAP_ROWS).cosines if look and values is not None else None
     return {
         "stats": asdict(stats),
         "values": None if values is None else values.tolist(),
-        "density": density(weight) if spread else None,
-        "cosines": cosine_block(weight).round(2).tolist() if look and values is not None else None,
+        "sample": [float(f"{x:.6g}") for x in entry_sample(weight, sample).tolist()] if finite else None,
+        "cosines": None if shown is None else [[round(cosine, 2) for cosine in row] for row in shown],
     }
 
 
@@ -219,17 +221,18 @@ def _cosine_map(fact: ParameterFact, cosines: list[list[float]]) -> CosineMap:
 
 
 def _pooled(found: Sequence[tuple[ParameterFact, dict[str, Any]]]) -> list[DensityRow]:
-    """The densities of each component's matrices, weighed by their entries, on one grid."""
+    """The density of each component's entries, from equal samples of its matrices; mean and std of all entries."""
     rows = []
     for role in in_order(fact.role for fact, _ in found):
-        own = [(math.prod(value["stats"]["shape"]), value) for fact, value in found if fact.role == role]
-        sizes = np.array([size for size, _ in own], dtype=float)
-        means = np.array([value["stats"]["mean"] for _, value in own])
-        squares = np.array([value["stats"]["rms"] ** 2 for _, value in own])
-        mean = float(np.average(means, weights=sizes))
-        std = math.sqrt(max(float(np.average(squares, weights=sizes)) - mean**2, 0.0))
-        at = np.linspace(mean - SPAN * std, mean + SPAN * std, POINTS)
-        curves = [np.interp(at, *value["density"], left=0, right=0) for _, value in own]
-        pooled = np.average(curves, axis=0, weights=sizes)
-        rows.append(DensityRow(role, int(sizes.sum()), mean, std, at.tolist(), pooled.tolist()))
+        own = [value for fact, value in found if fact.role == role]
+        stats = [value["stats"] for value in own]
+        entries = sum(math.prod(one["shape"]) for one in stats)
+        sample = torch.tensor(list(chain.from_iterable(value["sample"] for value in own)), dtype=torch.float64)
+        estimate = density(sample, entries, DENSITY_POINTS)
+        if estimate.problem is None:
+            mean = fmean(one["mean"] for one in stats)
+            std = math.sqrt(max(fmean(one["rms"] ** 2 for one in stats) - mean**2, 0.0))
+            rows.append(
+                DensityRow(role, entries, estimate.sampled, mean, std, list(estimate.at), list(estimate.density))
+            )
     return rows

@@ -34,7 +34,7 @@ def compare_page(result: Comparison, cohort: Cohort, provenance: Mapping[str, st
     models = result.models
     names = ", ".join(model.name for model in models)
     members = ", ".join(f"{one.name} ({one.layers} layers, width {one.width})" for one in cohort.members)
-    files = {f"SHA-256 of {name} of {one.name}": digest for one in models for name, digest in one.files.items()}
+    files = {f"file {name} of {one.name}": digest for one in models for name, digest in one.files.items()}
     return Page(
         title="Weights compared",
         lead=f"{names}: every matrix, by component and depth. A column or a line is one set of weights: differences "
@@ -97,7 +97,7 @@ def _inside(models: list[Weights]) -> list[Section]:
     pictures = []
     for role in cosines_roles(models):
         lines = [(model.name, [one for one in model.cosines if one.role == role]) for model in models]
-        pictures.append(cosines_picture(f"cosines-{role}", [line for line in lines if line[1]]))
+        pictures.append(cosines_picture(f"cosines-{role.replace('.', '-')}", [line for line in lines if line[1]]))
     return [*sections, Section("Directions of rows", said, pictures)] if pictures else sections
 
 

@@ -12,20 +12,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from seedbed.facts.fact import in_order
-from seedbed.measure.look import marchenko_pastur_singular
-from seedbed.report.style import ARMS, GREY, INK, WIDTH, panels, style
+from seedbed.measure.gaussian import gaussian_spectra
+from seedbed.report.style import ARMS, GREY, INK, WIDTH, labelled, panels, style
 from seedbed.report.weights_rows import CosineMap, DensityRow, Spectrum, Weights
 
 CURVES = 12  # of a component, at most, over evenly spaced layers
-POINTS = 64  # of a curve, at most
+POINTS = 48  # of a curve, at most
 LOWEST = 1e-6  # of an axis of shares of sigma_1: what lies below is zero to the eye
-FLOOR = 1e-4  # of an axis of densities, of the highest one
+FLOOR = 1e-3  # of an axis of densities, of the highest one
 DEPTHS = LinearSegmentedColormap.from_list("depths", mpl.colormaps["viridis"](np.linspace(0, 0.88, 64)))
 
 
 def spectra_figure(model: Weights) -> Figure:
-    """sigma_i / sigma_1 over i / r, a panel a component, curves coloured by layer; dashed what a large Gaussian matrix
-    of that shape has."""
+    """sigma_i / sigma_1 over i / r, a panel a component, curves coloured by layer; dashed what a Gaussian matrix
+    of that shape has, the mean of drawn ones."""
     roles = in_order(one.role for one in model.spectra)
     last = max((one.layer or 0 for one in model.spectra), default=0)
     shades = ScalarMappable(Normalize(0, max(last, 1)), DEPTHS)
@@ -34,11 +34,11 @@ def spectra_figure(model: Weights) -> Figure:
         for panel, role in zip(axes, roles, strict=False):
             curves = chosen([one for one in model.spectra if one.role == role])
             for one in curves:
-                color = INK if one.layer is None else shades.to_rgba(one.layer)
+                color = INK if one.layer is None else DEPTHS(one.layer / max(last, 1))
                 panel.plot(*_curve(one.values), color=color, linewidth=1)
             _gaussian_curve(panel, model, curves[0].name)
             panel.set_title(role)
-        _spectral_axes(figure, axes[: len(roles)])
+        _spectral_axes(figure, axes[: len(roles)], [model])
         if last:
             bar = figure.colorbar(shades, ax=axes, label="layer", fraction=0.025, pad=0.01)
             bar.locator = MaxNLocator(integer=True, nbins=6)
@@ -75,8 +75,8 @@ def mean_spectra_figure(models: Sequence[Weights]) -> Figure:
                     panel.fill_between(at, curves.min(axis=0), curves.max(axis=0), color=color, alpha=0.13, linewidth=0)
                 _gaussian_curve(panel, model, next(one.name for one in model.spectra if one.role == role))
             panel.set_title(role)
-        _spectral_axes(figure, axes[: len(roles)])
-        figure.legend(handles=[*_labels(axes), _dashed(axes[0])], loc="outside upper right", ncols=4)
+        _spectral_axes(figure, axes[: len(roles)], models)
+        figure.legend(handles=[*labelled(axes), _dashed(axes[0])], loc="outside upper right", ncols=4)
         return figure
 
 
@@ -98,7 +98,7 @@ def densities_figure(models: Sequence[Weights]) -> Figure:
             panel.set_title(role)
         figure.supxlabel("value of an entry", fontsize=10)
         figure.supylabel("density", fontsize=10)
-        named = _labels(axes) if len(models) > 1 else [axes[0].plot([], [], color=ARMS[0][0], label="entries")[0]]
+        named = labelled(axes) if len(models) > 1 else [axes[0].plot([], [], color=ARMS[0][0], label="entries")[0]]
         label = "normal of the same mean and std"
         normal = axes[0].plot([], [], "--", color=GREY, linewidth=0.9, label=label)[0]
         figure.legend(handles=[*named, normal], loc="outside upper right", ncols=4)
@@ -156,23 +156,16 @@ def _curve(values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
 
 def _gaussian_curve(axes: Axes, model: Weights, name: str) -> None:
     row = next(row for row in model.matrices if row.name == name)
-    values = marchenko_pastur_singular(row.rows, row.columns, POINTS)
-    axes.plot(np.linspace(0, 1, POINTS), np.maximum(values, LOWEST), "--", color=INK, linewidth=1, zorder=4)
+    drawn = gaussian_spectra(max(row.rows, row.columns), min(row.rows, row.columns))[0].mean(axis=0)  # [r]
+    axes.plot(*_curve(drawn), "--", color=INK, linewidth=1, zorder=4)
 
 
 def _dashed(axes: Axes):
-    return axes.plot([], [], "--", color=INK, linewidth=1, label="large Gaussian matrix (Marchenko–Pastur)")[0]
+    return axes.plot([], [], "--", color=INK, linewidth=1, label="Gaussian matrix of that shape")[0]
 
 
-def _labels(axes: Sequence[Axes]) -> list:
-    """Each labelled line once, whichever panel has it."""
-    named = {line.get_label(): line for panel in axes for line in panel.get_lines() if line.get_label()[0] != "_"}
-    return list(named.values())
-
-
-def _spectral_axes(figure: Figure, axes: Sequence[Axes]) -> None:
-    lines = [line for panel in axes for line in panel.get_lines() if line.get_linestyle() == "-"]
-    lowest = min((float(line.get_ydata()[-1]) for line in lines), default=1)
+def _spectral_axes(figure: Figure, axes: Sequence[Axes], models: Sequence[Weights]) -> None:
+    lowest = min(one.values[-1] / one.values[0] for model in models for one in model.spectra)
     for panel in axes:
         panel.set(yscale="log", xlim=(0, 1))
     axes[0].set_ylim(max(LOWEST, 0.7 * lowest), 1.3)

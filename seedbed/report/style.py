@@ -4,7 +4,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 # Okabe and Ito's colours, which people with any colour vision tell apart; shapes and labels say the same again.
@@ -75,6 +76,12 @@ def panels(rows: int, columns: int, width: float, height: float, **options) -> t
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.06))
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, list(axes.flat)
+
+
+def labelled(axes: Iterable[Axes]) -> list[Line2D]:
+    """For a legend: each labelled line once, whichever panel has it."""
+    lines = {str(line.get_label()): line for panel in axes for line in panel.get_lines()}
+    return [line for label, line in lines.items() if not label.startswith("_")]
 
 
 def log_scale(axes: Axes, which: Literal["x", "y"], labels: int = 12) -> None:

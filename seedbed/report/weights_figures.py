@@ -3,14 +3,16 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from seedbed.facts.fact import in_order
 from seedbed.laws.cohort import Cohort, Curve
-from seedbed.measure.look import z_scores
+from seedbed.measure.density import z_scores
 from seedbed.measure.rows import ComponentRow
-from seedbed.report.style import ARMS, FAINT, GREY, INK, WIDTH, log_scale, panels, style
+from seedbed.report.style import ARMS, FAINT, GREY, INK, WIDTH, labelled, log_scale, panels, style
 from seedbed.report.weights_rows import Weights
 
 COMPONENT_MEASURES = {
@@ -27,6 +29,7 @@ DEPTH_MEASURES = {
     "rank_share": "effective rank / r",
     "row_cosine": "mean |cos|",
 }
+BESIDE_GAUSSIAN = ("stable_rank", "rank_share", "row_cosine")
 BANDS: dict[str, Callable[..., Curve]] = {"rms": lambda c: c.rms, "rank_share": lambda c: c.rank_share}
 """Measures that a cohort has, and that compare between widths."""
 
@@ -105,10 +108,10 @@ def depth_figure(models: Sequence[Weights], cohort: Cohort | None = None) -> Fig
         for panel, label in zip(grid[0], DEPTH_MEASURES.values(), strict=True):
             panel.set_title(label)
         figure.supxlabel("relative depth, layer / (layers − 1)", fontsize=10)
-        marks = [_mark(axes[0], index, model.name) for index, model in enumerate(models)]
+        marks: list[Artist] = [_mark(axes[0], index, model.name) for index, model in enumerate(models)]
         marks.append(axes[0].plot([], [], "--", color=GREY, linewidth=1, label="Gaussian matrix of that shape")[0])
         if cohort is not None:
-            marks.append(axes[0].fill_between([], [], [], color=GREY, alpha=0.25, label="cohort, mean ± std"))
+            marks.append(Patch(color=GREY, alpha=0.25, label="cohort, mean ± std"))
         figure.legend(handles=marks, loc="outside upper right", ncols=min(len(marks), 5))
         return figure
 
@@ -119,8 +122,8 @@ def _profile(axes: Axes, model: Weights, index: int, role: str, field: str, seve
     size = 3.5 if len(rows) < 16 else 2
     xs, ys = [row.depth for row in rows], [getattr(row, field) for row in rows]
     axes.plot(xs, ys, color=color, marker=marker, markersize=size, linewidth=1.3, zorder=3)
-    gaussian = [getattr(row, f"gaussian_{field}", None) for row in rows]
-    if any(value is not None for value in gaussian):
+    gaussian = [getattr(row, f"gaussian_{field}") for row in rows] if field in BESIDE_GAUSSIAN else []
+    if gaussian:
         axes.plot(xs, gaussian, color=color if several else GREY, linestyle="--", linewidth=0.9, zorder=2)
 
 
@@ -153,6 +156,5 @@ def trends_figure(model: Weights) -> Figure:
             panel.set_title(label)
         figure.supxlabel("relative depth, layer / (layers − 1)", fontsize=10)
         figure.supylabel("z-score over layers", fontsize=10)
-        named = {line.get_label(): line for panel in axes for line in panel.get_lines() if line.get_label()[0] != "_"}
-        figure.legend(named.values(), named.keys(), loc="outside upper right", ncols=5)
+        figure.legend(handles=labelled(axes), loc="outside upper right", ncols=5)
         return figure

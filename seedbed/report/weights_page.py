@@ -20,7 +20,15 @@ MEASURES = {
     "row_cosine": "|cos|",
 }
 """What stands beside a Gaussian matrix's, as tables call it."""
-ENTRIES = {"mean": "mean", "std": "std", "min": "min", "max": "max", "rms": "RMS", "frobenius": "‖W‖F", "spectral": "σ₁"}
+ENTRIES = {
+    "mean": "mean",
+    "std": "std",
+    "min": "min",
+    "max": "max",
+    "rms": "RMS",
+    "frobenius": "‖W‖F",
+    "spectral": "σ₁",
+}
 DEFINITIONS = {
     "std, mean, min, max": "Of all entries of a matrix; std around the mean, divided by their number.",
     "RMS": "‖W‖F / √(mn) of an m × n matrix W, ‖W‖F the root of the sum of its squared entries.",
@@ -33,8 +41,8 @@ DEFINITIONS = {
     "|cos|": "Mean absolute cosine over all pairs of different rows, at most 2,048 evenly spaced ones (S0).",
     "Gaussian, ratio": "The same measure of a matrix of that shape with independent N(0, 1) entries, and the ratio to "
     "it: most of what ranks and κ say about a weight is the shape of the matrix.",
-    "attn.qkv": "Queries, keys and values below each other as one matrix, as S2 measures them; beside, not in place of, "
-    "the three.",
+    "attn.qkv": "Queries, keys and values below each other as one matrix, as S2 measures them; beside the "
+    "three, not in their place.",
     "relative depth": "layer / (layers − 1): 0 at the first layer, 1 at the last (S2).",
     "z-score": "(value − mean) / std over the layers of one component.",
 }
@@ -55,7 +63,7 @@ def weights_page(result: Weights, provenance: Mapping[str, str]) -> Page:
         "number here has an error bar, and another seed would give others.",
         sections=_sections(result),
         definitions=DEFINITIONS,
-        provenance={**provenance, **{f"SHA-256 of {name}": digest for name, digest in result.files.items()}},
+        provenance={**provenance, **{f"file {name}": digest for name, digest in result.files.items()}},
         tiles=tiles,
     )
 
@@ -164,9 +172,7 @@ def component_views(rows: Sequence[ComponentRow]) -> list[TableView]:
         energies.append([*head, *_beside(row, "er90", "er95", "er99", "condition_median"), number(row.condition)])
     return [
         TableView("Components: scale, rank, directions of rows", ["component", "matrices", *first], ranks),
-        TableView(
-            "Components: energy and condition", ["component", "matrices", *second, "ratio", "κ mean"], energies
-        ),
+        TableView("Components: energy and condition", ["component", "matrices", *second, "ratio", "κ mean"], energies),
     ]
 
 

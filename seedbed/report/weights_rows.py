@@ -34,11 +34,14 @@ class DensityRow:
 
     role: str
     entries: int
+    sampled: int
+    """Entries that the estimate is made of, as many of each matrix."""
     mean: float
     std: float
+    """Of all entries, each matrix weighing the same."""
     at: list[float]
     density: list[float]
-    """Per unit of value; the part of it that lies on the grid sums to less than one."""
+    """Per unit of value."""
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ def weights(
     as_json: Json = False,
 ) -> None:
     """Spectra, ranks, scales and row cosines of every matrix, by component and depth, beside Gaussian matrices."""
-    from seedbed.analysis.checkpoints import open_checkpoint
+    from seedbed.analysis.checkpoints import fingerprint, open_checkpoint
     from seedbed.analysis.run import versions
-    from seedbed.analysis.weights import analyze, fingerprint
+    from seedbed.analysis.weights import analyze
     from seedbed.report.weights_page import weights_page
 
     opened = open_checkpoint(checkpoint)
