@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from seedbed.facts.fact import in_order
-from seedbed.measure.spectra import SCALE_FREE, MatrixStats
+from seedbed.measure.spectra import MatrixStats
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class WeightRow:
     gaussian: MatrixStats | None  # the same measures of a Gaussian matrix of this shape; None where stats has a problem
 
 
-BESIDE = (*SCALE_FREE, "condition")
+BESIDE = ("stable_rank", "entropy_rank", "er90", "er95", "er99", "condition", "row_cosine")
 """Measures that say little without those of a Gaussian matrix of the same shape, and the ratio to them."""
 
 
