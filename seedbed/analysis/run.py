@@ -68,15 +68,14 @@ def write_snapshot(run_dir: Path, before: Snapshot) -> None:
 
 
 def read_snapshot(run_dir: Path) -> Snapshot:
-    """What `write_snapshot` kept. Raises InputError where it is missing or damaged."""
+    """What a run was before its first step. Raises InputError where that is missing or damaged."""
     path = run_dir / INITIAL
     try:
         return _SNAPSHOT.validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise InputError(f"{path}: missing; a run writes it before its first step") from None
+        raise InputError(f"{path}: missing; copy the run's folder again") from None
     except ValidationError as error:
-        first = error.errors()[0]["msg"]
-        raise InputError(f"{path}: damaged ({first}); the initial weights of this run are not known") from None
+        raise InputError(f"{path}: damaged ({error.error_count()} errors); copy the run's folder again") from None
 
 
 def write_page(run_dir: Path, model: Decoder, config: Config, store: Store, sample: str) -> Path:

@@ -4,6 +4,7 @@ import typer
 
 from seedbed.cli.analyze.cohort import cohort
 from seedbed.cli.analyze.compare import compare
+from seedbed.cli.analyze.dynamics import dynamics
 from seedbed.cli.analyze.ifd import ifd
 from seedbed.cli.analyze.tokens import tokens
 from seedbed.cli.analyze.weights import weights
@@ -12,6 +13,7 @@ app = typer.Typer(help="Look inside models: weights, and what they do with text.
 for command in (
     cohort,
     compare,
+    dynamics,
     ifd,
     tokens,
     weights,
