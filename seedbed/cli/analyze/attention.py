@@ -1,0 +1,44 @@
+"""seedbed analyze attention: where the attention of each head goes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seedbed.cli.analyze.present import Data, Out, command_line, present, work
+from seedbed.cli.options import Overwrite
+from seedbed.cli.output import Json
+
+
+def attention(
+    checkpoints: Annotated[
+        list[Path],
+        typer.Argument(metavar="CHECKPOINT...", help="Runs, their checkpoints, folders of Hugging Face checkpoints."),
+    ],
+    data: Data,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Tokens that a document is cut to. Scores compare at one length only.",
+            show_default="512, or what all models can read",
+        ),
+    ] = None,
+    documents: Annotated[int | None, typer.Option(min=1, help="Read the first so many.", show_default="all")] = None,
+    out: Out = None,
+    as_json: Json = False,
+    overwrite: Overwrite = False,
+) -> None:  # fmt: skip
+    """Sink score and entropy of every head, on up to four checkpoints side by side (S0, eq. 5)."""
+    from seedbed.analysis.attention import analyze
+    from seedbed.analysis.run import versions
+    from seedbed.files.atomic import sha256
+    from seedbed.report.attention_page import attention_page
+
+    with work(out, overwrite, ["attention", versions()], "attention") as (parts, tell):
+        result = analyze(checkpoints, data, length, documents, parts, tell)
+    texts = {f"{path}, SHA-256": sha256(path) for path in data if path.is_file()}
+    weights = {f"parameters of {row.checkpoint}, SHA-256": row.parameters_sha256 for row in result.models}
+    command = command_line()
+    page = attention_page(result, {"command": command, **weights, **texts, **versions()})
+    tables = {name: getattr(result, name) for name in ("models", "layers", "heads", "places", "differences")}
+    present(result, page, tables, out, as_json, command=command)
