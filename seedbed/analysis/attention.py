@@ -116,7 +116,7 @@ def _measure(
     model = open_model(path)
     texts = read_texts(data, model.tokenizer, found.length, count)
     found.skipped.update(texts.skipped)
-    weights = _parameters_sha256(model)
+    weights = _sha256(model)
     measured: list[dict[str, Any]] = []
     done = 0
     for batch in batches(texts.texts, BATCH):
@@ -163,7 +163,7 @@ def _measure(
             tokens=texts.tokens,
             cut=texts.cut,
             queries=int(queries.sum()),
-            parameters_sha256=weights,
+            sha256=weights,
         )
     )
     return scores
@@ -250,9 +250,9 @@ def _layer_types(model: LanguageModel) -> list[str]:
     return list(getattr(config, "layer_types", None) or ["layer"] * config.num_hidden_layers)
 
 
-def _parameters_sha256(model: LanguageModel) -> str:
-    """Of the names and values of all parameters, as they are in memory."""
-    digest = hashlib.sha256()
+def _sha256(model: LanguageModel) -> str:
+    """Of the configuration, and the names and values of all parameters as they are in memory."""
+    digest = hashlib.sha256(str(model.module.config).encode())
     for name, parameter in model.module.named_parameters():
         digest.update(name.encode())
         digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())

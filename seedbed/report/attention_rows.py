@@ -79,7 +79,8 @@ class ModelRow:
     cut: int
     """Tokens left off behind them."""
     queries: int
-    parameters_sha256: str
+    sha256: str
+    """Of its configuration and parameters as they were loaded."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Attention weights of running models against the ones that Transformers' eager attention shows."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -18,26 +20,30 @@ from seedbed.measure.watch import watching
 from seedbed.model.decoder import Decoder
 
 T = 24
-SMALL = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "intermediate_size": 24, "head_dim": 4, "num_key_value_heads": 2, "pad_token_id": 0, "eos_token_id": 1}  # fmt: skip
-CONFIGS = {
+SMALL: dict[str, Any] = {
+    "vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24,
+    "head_dim": 4, "num_key_value_heads": 2, "pad_token_id": 0, "eos_token_id": 1,
+}  # fmt: skip
+MLA: dict[str, Any] = {
+    **SMALL, "num_key_value_heads": 4, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 4, "v_head_dim": 6, "first_k_dense_replace": 2,
+}  # fmt: skip
+LEARNED_SINKS: dict[str, Any] = {
+    **SMALL, "sliding_window": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "max_position_embeddings": 64,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+}  # fmt: skip
+CONFIGS: dict[str, Callable[[], Any]] = {
     "gpt2": lambda: transformers.GPT2Config(vocab_size=60, n_embd=16, n_layer=2, n_head=4, n_positions=64),
     "llama": lambda: transformers.LlamaConfig(**SMALL),
     "qwen3": lambda: transformers.Qwen3Config(**SMALL),
     "olmo2": lambda: transformers.Olmo2Config(**SMALL),
     "gemma2": lambda: transformers.Gemma2Config(**SMALL, sliding_window=8, attn_logit_softcapping=0.5),
-    "gpt_oss": lambda: transformers.GptOssConfig(
-        **SMALL, sliding_window=8, num_local_experts=2, num_experts_per_tok=1, max_position_embeddings=64,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-    ),
-    "deepseek_v3": lambda: transformers.DeepseekV3Config(
-        **{**SMALL, "num_key_value_heads": 4}, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=4,
-        v_head_dim=6, first_k_dense_replace=2,
-    ),
-}  # fmt: skip
+    "gpt_oss": lambda: transformers.GptOssConfig(**LEARNED_SINKS),
+    "deepseek_v3": lambda: transformers.DeepseekV3Config(**MLA),
+}
 
 
-def foreign(name: str, implementation: str | None = None):
+def foreign(name: str, implementation: str | None = None) -> Any:
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name](), attn_implementation=implementation)
     with torch.no_grad():
@@ -49,9 +55,9 @@ def foreign(name: str, implementation: str | None = None):
     return model.eval()
 
 
-def ours(**options) -> Decoder:
+def ours() -> Any:
     size = {"vocab_size": 60, "d_model": 16, "n_layers": 2, "max_seq_len": 4096}
-    model = Decoder(ModelConfig.model_validate({**size, "attention": {"n_heads": 4, "n_kv_heads": 2, **options}}))
+    model = Decoder(ModelConfig.model_validate({**size, "attention": {"n_heads": 4, "n_kv_heads": 2}}))
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -59,8 +65,9 @@ def ours(**options) -> Decoder:
     return model.eval()
 
 
-def wrapped(module) -> LanguageModel:
-    return LanguageModel("model", module, None, 64)  # type: ignore[arg-type]
+def wrapped(module: Any) -> LanguageModel:
+    tokenizer: Any = None
+    return LanguageModel("model", module, tokenizer, 64)
 
 
 def texts(*lengths: int) -> list[Tensor]:

@@ -37,7 +37,7 @@ def attention(
     with work(out, overwrite, ["attention", versions()], "attention") as (parts, tell):
         result = analyze(checkpoints, data, length, documents, parts, tell)
     texts = {f"{path}, SHA-256": sha256(path) for path in data if path.is_file()}
-    weights = {f"parameters of {row.checkpoint}, SHA-256": row.parameters_sha256 for row in result.models}
+    weights = {f"{row.checkpoint}, configuration and parameters, SHA-256": row.sha256 for row in result.models}
     command = command_line()
     page = attention_page(result, {"command": command, **weights, **texts, **versions()})
     tables = {name: getattr(result, name) for name in ("models", "layers", "heads", "places", "differences")}
