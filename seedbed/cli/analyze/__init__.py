@@ -4,10 +4,12 @@ import typer
 
 from seedbed.cli.analyze.attention import attention
 from seedbed.cli.analyze.cohort import cohort
+from seedbed.cli.analyze.tokens import tokens
 
 app = typer.Typer(help="Look inside models: weights, and what they do with text.", no_args_is_help=True)
 for command in (
     attention,
     cohort,
+    tokens,
 ):  # fmt: skip
     app.command()(command)
