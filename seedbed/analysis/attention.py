@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy.stats import bootstrap
+from torch import Tensor
 
 from seedbed.analysis.models import LanguageModel, open_model
 from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, batches, padded, read_texts
+from seedbed.analysis.texts import Text, Texts, batches, padded, read_texts
 from seedbed.errors import InputError
-from seedbed.measure.attention import NotExplainedError
+from seedbed.measure.attention import AttentionSums, NotExplainedError
 from seedbed.measure.table import Rows
 from seedbed.measure.watch import watching
 from seedbed.model import Decoder
@@ -43,11 +44,19 @@ Tell = Callable[[str], None]
 OF_HEADS = ("sink", "entropy", "elsewhere")
 
 
-def analyze(
-    paths: Sequence[Path], data: Sequence[Path], length: int | None, count: int | None, parts: Parts, tell: Tell
-) -> Attention:
-    """Measure up to four checkpoints on the first ``count`` documents of ``data``, cut to ``length`` tokens (None: 512,
-    or what the shortest of the models reads).
+class Member(NamedTuple):
+    """A checkpoint, and what it reads."""
+
+    label: str
+    path: Path
+    texts: Texts
+
+
+def members(
+    paths: Sequence[Path], data: Sequence[Path], length: int | None, count: int | None
+) -> tuple[int, list[Member]]:
+    """Up to four checkpoints with the first ``count`` documents of ``data`` in their tokens, cut to ``length`` (None:
+    512, or what the shortest of the models reads), which is returned first.
 
     Raises InputError for more checkpoints, a length that a model does not read, a checkpoint that is none or attends in
     a way that shows no weights, and data without a text.
@@ -56,24 +65,33 @@ def analyze(
         raise InputError(
             f"{paths[CHECKPOINTS]}: {len(paths)} checkpoints are given, at most {CHECKPOINTS} are compared"
         )
-    labels = distinct_names(paths)
-    limits = []
-    for path in paths:  # each is opened once before the first is measured: a wrong one costs no work
-        tell(f"opens {path}")
-        limits.append(open_model(path).max_length)
-    length = min(LENGTH, *limits) if length is None else length
-    for path, limit in zip(paths, limits, strict=True):
+    opened = []
+    for path in paths:  # one at a time: two models need not fit into memory
+        model = open_model(path)
+        _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
+        opened.append((path, model.tokenizer, model.max_length))
+    length = min(LENGTH, *(limit for *_, limit in opened)) if length is None else length
+    for path, _, limit in opened:
         if length > limit:
             raise InputError(f"--length {length}: {path} reads at most {limit} tokens")
+    read = [read_texts(data, tokenizer, length, count) for _, tokenizer, _ in opened]
+    return length, [Member(*member) for member in zip(distinct_names(paths), paths, read, strict=True)]
+
+
+def analyze(length: int, compared: Sequence[Member], parts: Parts, tell: Tell) -> Attention:
+    """Measure each of ``compared`` on its texts, which are cut to ``length``.
+
+    Raises InputError where attention weights do not explain a layer's output.
+    """
     found = Attention(length, Rows(), Rows(), Rows(), Rows(), Rows(), Rows(), {})
     scores: list[_Scores] = []
-    for label, path in zip(labels, paths, strict=True):
-        scores.append(_measure(label, path, data, count, found, parts, tell))
-        if scores[-1].queries.tolist() == scores[0].queries.tolist() and len(scores) > 1:  # the same tokens
+    for member in compared:
+        scores.append(_measure(member, found, parts, tell))
+        if len(scores) > 1 and scores[-1].tokens == scores[0].tokens:
             difference = scores[-1].sums - scores[0].sums
             mean = float(difference.sum() / scores[0].queries.sum())
-            row = DifferenceRow(label, labels[0], mean, *interval(difference, scores[0].queries))
-            found.differences.append(row)
+            low, high = interval(difference, scores[0].queries)
+            found.differences.append(DifferenceRow(member.label, compared[0].label, mean, low, high))
     return found
 
 
@@ -82,6 +100,8 @@ class _Scores(NamedTuple):
 
     sums: np.ndarray  # [N]
     queries: np.ndarray  # [N]
+    tokens: str
+    """SHA-256 of what was read."""
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
@@ -109,20 +129,18 @@ def interval(sums: np.ndarray, queries: np.ndarray) -> Interval:
     return float(found.low), float(found.high)
 
 
-def _measure(
-    label: str, path: Path, data: Sequence[Path], count: int | None, found: Attention, parts: Parts, tell: Tell
-) -> _Scores:
+def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Scores:
     """Add the rows of one checkpoint to ``found``."""
+    label, path, texts = member
+    tell(f"opens {path}")
     model = open_model(path)
-    texts = read_texts(data, model.tokenizer, found.length, count)
     found.skipped.update(texts.skipped)
     weights = _sha256(model)
     measured: list[dict[str, Any]] = []
     done = 0
     for batch in batches(texts.texts, BATCH):
         tell(f"{label}: {done:,} of {texts.tokens:,} tokens")
-        ids = hashlib.sha256(repr([text.ids for text in batch]).encode()).hexdigest()
-        measured.append(parts.get(f"{weights} {ids}", lambda batch=batch: _batch(path, model, batch)))
+        measured.append(parts.get(f"{weights} {_tokens_sha256(batch)}", lambda batch=batch: _batch(path, model, batch)))
         done += sum(len(text.ids) for text in batch)
 
     queries = np.array([n for part in measured for n in part["queries"]])  # [N]
@@ -135,16 +153,14 @@ def _measure(
         heads.extend(_head_rows(label, int(layer), of_layer, queries))
         found.places.extend(_place_rows(label, int(layer), of_layer, late))
         documents += layers[-1].heads * _joined(of_layer, "documents")
-    if not layers:
-        raise InputError(f"{path}: no layer of {type(model.module).__name__} has attention weights")
     types = _layer_types(model)
     for layer, kind in enumerate(types):
         if str(layer) not in measured[0]["layers"]:
             found.unmeasured.append(UnmeasuredRow(label, layer, f"{kind}: has no attention weights"))
-    scores = _Scores(documents / len(heads), queries)
+    scores = _Scores(documents / len(heads), queries, _tokens_sha256(texts.texts))
     found.layers.extend(layers)
     found.heads.extend(heads)
-    low, high = interval(*scores)
+    low, high = interval(scores.sums, queries)
     found.models.append(
         ModelRow(
             checkpoint=label,
@@ -164,23 +180,31 @@ def _measure(
             cut=texts.cut,
             queries=int(queries.sum()),
             sha256=weights,
+            tokens_sha256=scores.tokens,
         )
     )
     return scores
 
 
-def _batch(path: Path, model: LanguageModel, texts: Sequence[Text]) -> dict[str, Any]:
-    """The sums of every layer over texts, one a row: JSON values that add up over batches."""
-    ids, doc_ids = (x.to(model.device) for x in padded(texts, 0))
+def _watched(path: Path, model: LanguageModel, ids: Tensor, doc_ids: Tensor) -> dict[int, AttentionSums]:
+    """The sums of each layer that has attention weights; an InputError where none has."""
+    ids, doc_ids = ids.to(model.device), doc_ids.to(model.device)
     try:
         with watching(model.module, doc_ids) as layers:
             model.read(ids, doc_ids)
     except NotExplainedError as error:
         raise InputError(f"{path}: {error}") from None
-    some = next(iter(layers.values()), None)
+    if not layers:
+        raise InputError(f"{path}: no layer of {type(model.module).__name__} has attention weights")
+    return layers
+
+
+def _batch(path: Path, model: LanguageModel, texts: Sequence[Text]) -> dict[str, Any]:
+    """The sums of every layer over texts, one a row: JSON values that add up over batches."""
+    layers = _watched(path, model, *padded(texts, 0))
     return {
         "queries": [len(text.ids) - 1 for text in texts],
-        "late": 0 if some is None else int(some.late.sum()),
+        "late": int(next(iter(layers.values())).late.sum()),
         "layers": {
             str(layer): {
                 "documents": sums.sink.mean(1).tolist(),
@@ -255,5 +279,9 @@ def _sha256(model: LanguageModel) -> str:
     digest = hashlib.sha256(str(model.module.config).encode())
     for name, parameter in model.module.named_parameters():
         digest.update(name.encode())
-        digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _tokens_sha256(texts: Sequence[Text]) -> str:
+    return hashlib.sha256(repr([text.ids for text in texts]).encode()).hexdigest()

@@ -81,6 +81,8 @@ class ModelRow:
     queries: int
     sha256: str
     """Of its configuration and parameters as they were loaded."""
+    tokens_sha256: str
+    """Of the tokens that it read."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ import transformers
 from tiny import config, quiet, sentences
 
 from seedbed.analysis import attention
-from seedbed.analysis.attention import analyze, distinct_names, interval
+from seedbed.analysis.attention import analyze, distinct_names, interval, members
 from seedbed.analysis.models import open_model
 from seedbed.analysis.parts import Parts
 from seedbed.api import fit
 from seedbed.errors import InputError
+from seedbed.report.attention_rows import Attention
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +55,10 @@ def data(tmp_path_factory) -> Path:
     return file
 
 
-def measured(paths, data, length=None, count=None, parts=None, tell=quiet):
-    return analyze(
-        [Path(path) for path in paths], [data], length, count, Parts(None, None) if parts is None else parts, tell
-    )
+def measured(paths, data, length=None, count=None, parts=None, tell=quiet) -> Attention:
+    parts = Parts(None, None) if parts is None else parts
+    length, compared = members([Path(path) for path in paths], [data], length, count)
+    return analyze(length, compared, parts, tell)
 
 
 def test_rows_are_means_over_the_queries_of_eager_attention(foreign, data):
@@ -84,6 +85,7 @@ def test_rows_are_means_over_the_queries_of_eager_attention(foreign, data):
         own = [head for head in found.heads if head.layer == layer.layer]
         assert layer.sink == pytest.approx(sum(head.sink for head in own) / 4)
         assert layer.sink_low is not None
+        assert layer.sink_high is not None
         assert layer.sink_low < layer.sink < layer.sink_high
         assert layer.entropy_share == pytest.approx(layer.entropy / layer.uniform_entropy)
     places = np.array([place.weight for place in found.places]).reshape(2, 16)
@@ -107,6 +109,7 @@ def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data):
     by_name = {row.checkpoint: row.sink for row in found.models}
     assert other.sink == pytest.approx(by_name["llama"] - by_name["run"])
     assert other.sink_low is not None
+    assert other.sink_high is not None
     assert other.sink_low < other.sink < other.sink_high
     assert (same.sink, same.sink_low, same.sink_high) == (0, 0, 0)
     assert found.length == 16
@@ -149,13 +152,12 @@ def test_layers_without_attention_are_listed(data, tiny_store, tmp_path):
 
 def test_wrong_input_is_told_before_anything_is_measured(run, foreign, data, tiny_store, tmp_path, monkeypatch):
     monkeypatch.setattr(attention, "_batch", None)
-    with pytest.raises(InputError, match=r"run: 5 checkpoints are given, at most 4"):
+    with pytest.raises(InputError, match=r"run: at most 4 checkpoints are compared, 5 are given"):
         measured([run] * 5, data)
     with pytest.raises(InputError, match=r"--length 33: .*llama reads at most 32 tokens"):
         measured([foreign, run], data, length=33)
     with pytest.raises(InputError, match="none: neither"):
         measured([run, tmp_path / "none"], data)
-    monkeypatch.undo()
     shape: dict[str, Any] = {"vocab_size": 300, "hidden_size": 16, "n_layer": 1, "n_head": 2}
     bloom = saved(transformers.BloomForCausalLM(transformers.BloomConfig(**shape)), tmp_path / "bloom", tiny_store)
     with pytest.raises(InputError, match=r"bloom: BloomForCausalLM does not attend through"):
@@ -164,6 +166,13 @@ def test_wrong_input_is_told_before_anything_is_measured(run, foreign, data, tin
     empty.write_text("")
     with pytest.raises(InputError, match="no text to read"):
         measured([run], empty)
+
+
+def test_models_without_any_attention_are_refused(data, tiny_store, tmp_path):
+    shape: dict[str, Any] = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}
+    mamba = saved(transformers.MambaForCausalLM(transformers.MambaConfig(**shape)), tmp_path / "mamba", tiny_store)
+    with pytest.raises(InputError, match="mamba: no layer of MambaForCausalLM has attention weights"):
+        measured([mamba], data)
 
 
 def test_names_that_tell_checkpoints_apart(tmp_path):

@@ -1,3 +1,6 @@
+from typing import Any
+
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -36,7 +39,8 @@ def result(*names: str, interval: bool = True) -> Attention:
         for place in range(16)
     )
     models = Rows(
-        ModelRow(name, 3, 2, 4, 0.225, low, high, 0.25, 0.05, 1.5, 0.5, 7, 5, 1234, 99, 1227, "abc") for name in names
+        ModelRow(name, 3, 2, 4, 0.225, low, high, 0.25, 0.05, 1.5, 0.5, 7, 5, 1234, 99, 1227, "abc", "def")
+        for name in names
     )
     differences = Rows(DifferenceRow(name, names[0], -0.0123, low, high) for name in names[1:])
     unmeasured = Rows(UnmeasuredRow(names[0], layer, "linear_attention") for layer in (2, 5))
@@ -44,23 +48,26 @@ def result(*names: str, interval: bool = True) -> Attention:
 
 
 def lines(figure: Figure, axes: int) -> dict[str, list[float]]:
-    return {str(line.get_label()): list(line.get_ydata()) for line in figure.axes[axes].lines}
+    return {str(line.get_label()): np.asarray(line.get_ydata()).tolist() for line in figure.axes[axes].lines}
+
+
+def grid(figure: Figure, axes: int) -> Any:
+    return figure.axes[axes].images[0].get_array()
 
 
 def test_heat_map_has_every_head_at_its_place_and_rings_around_sinks():
     figure = heads_figure(result("a", "b").heads)
-    first, second = (figure.axes[index].images[0] for index in (0, 1))
-    assert first.get_array().tolist() == [[0.1, 0.2], [0.2, 0.4]]
-    assert second.get_array()[1, 1] == pytest.approx(0.41)
-    assert first.get_clim() == second.get_clim() == (0, pytest.approx(0.41))  # one scale for all
+    assert grid(figure, 0).tolist() == [[0.1, 0.2], [0.2, 0.4]]
+    assert grid(figure, 1)[1, 1] == pytest.approx(0.41)
+    limits = [figure.axes[index].images[0].get_clim() for index in (0, 1)]
+    assert limits == [(0, pytest.approx(0.41))] * 2  # one scale for all
     (ring,) = figure.axes[0].lines
-    assert (list(ring.get_xdata()), list(ring.get_ydata())) == ([1], [1])
+    assert np.asarray(ring.get_xydata()).tolist() == [[1, 1]]
 
 
 def test_layers_without_attention_are_left_empty():
     heads = [row for row in result("a").heads if row.layer == 1]
-    grid = heads_figure(heads).axes[0].images[0].get_array()
-    assert grid.mask.tolist() == [[True, True], [False, False]]
+    assert grid(heads_figure(heads), 0).mask.tolist() == [[True, True], [False, False]]
 
 
 def test_curves_over_layers():

@@ -23,22 +23,25 @@ def attention(
             show_default="512, or what all models can read",
         ),
     ] = None,
-    documents: Annotated[int | None, typer.Option(min=1, help="Read the first so many.", show_default="all")] = None,
+    texts: Annotated[
+        int | None, typer.Option(min=1, help="Documents to read, the first ones.", show_default="all")
+    ] = None,
     out: Out = None,
     as_json: Json = False,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Sink score and entropy of every head, on up to four checkpoints side by side (S0, eq. 5)."""
-    from seedbed.analysis.attention import analyze
+    from seedbed.analysis.attention import analyze, members
     from seedbed.analysis.run import versions
-    from seedbed.files.atomic import sha256
     from seedbed.report.attention_page import attention_page
 
+    length, compared = members(checkpoints, data, length, texts)
     with work(out, overwrite, ["attention", versions()], "attention") as (parts, tell):
-        result = analyze(checkpoints, data, length, documents, parts, tell)
-    texts = {f"{path}, SHA-256": sha256(path) for path in data if path.is_file()}
-    weights = {f"{row.checkpoint}, configuration and parameters, SHA-256": row.sha256 for row in result.models}
-    command = command_line()
-    page = attention_page(result, {"command": command, **weights, **texts, **versions()})
+        result = analyze(length, compared, parts, tell)
+    provenance = {"command": command_line(), "data": ", ".join(map(str, data))}
+    for row in result.models:
+        provenance[f"{row.checkpoint}: configuration and parameters, SHA-256"] = row.sha256
+        provenance[f"{row.checkpoint}: tokens read, SHA-256"] = row.tokens_sha256
+    page = attention_page(result, {**provenance, **versions()})
     tables = {name: getattr(result, name) for name in ("models", "layers", "heads", "places", "differences")}
-    present(result, page, tables, out, as_json, command=command)
+    present(result, page, tables, out, as_json, provenance=provenance)
