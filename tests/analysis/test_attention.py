@@ -152,7 +152,7 @@ def test_layers_without_attention_are_listed(data, tiny_store, tmp_path):
 
 def test_wrong_input_is_told_before_anything_is_measured(run, foreign, data, tiny_store, tmp_path, monkeypatch):
     monkeypatch.setattr(attention, "_batch", None)
-    with pytest.raises(InputError, match=r"run: at most 4 checkpoints are compared, 5 are given"):
+    with pytest.raises(InputError, match=r"run: 5 checkpoints are given, at most 4"):
         measured([run] * 5, data)
     with pytest.raises(InputError, match=r"--length 33: .*llama reads at most 32 tokens"):
         measured([foreign, run], data, length=33)
