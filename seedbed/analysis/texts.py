@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -46,6 +46,16 @@ class Texts:
     @property
     def cut(self) -> int:
         return sum(text.cut for text in self.texts)
+
+
+class HasIds(Protocol):
+    """What fills a row: tokens."""
+
+    @property
+    def ids(self) -> list[int]: ...
+
+
+RowT = TypeVar("RowT", bound=HasIds)
 
 
 class Padded(NamedTuple):
@@ -91,9 +101,9 @@ def read_texts(
     return found
 
 
-def batches(texts: Iterable[Text], tokens: int) -> Iterator[list[Text]]:
+def batches(texts: Iterable[RowT], tokens: int) -> Iterator[list[RowT]]:
     """Texts of like length together, longest first, so that rows x longest is at most ``tokens`` (one row at least)."""
-    batch: list[Text] = []
+    batch: list[RowT] = []
     for text in sorted(texts, key=lambda text: len(text.ids), reverse=True):
         if batch and (len(batch) + 1) * len(batch[0].ids) > tokens:
             yield batch
@@ -103,7 +113,7 @@ def batches(texts: Iterable[Text], tokens: int) -> Iterator[list[Text]]:
         yield batch
 
 
-def padded(texts: Sequence[Text], pad_id: int) -> Padded:
+def padded(texts: Sequence[HasIds], pad_id: int) -> Padded:
     """One text a row, filled up to the longest."""
     longest = max(len(text.ids) for text in texts)
     ids = torch.full((len(texts), longest), pad_id, dtype=torch.int64)
