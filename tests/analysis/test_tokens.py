@@ -202,16 +202,18 @@ def test_documents_by_hand():
 
 
 def test_tokens_by_hand(tokenizer):
-    the, cat = tokenizer.encode("a b")[0], tokenizer.encode("a b")[1]
-    text = Text("p", "", "", "a b", [tokenizer.bos_id, the, cat], 0)
-    twice = [text, text]
-    ids = np.array([the, cat, the, cat])
-    gaining, losing = token_rows(LOSS_A, LOSS_B, ids, twice, DOCUMENTS, tokenizer, tokenizer.token_bytes())
+    ids = tokenizer.encode("a!?")
+    assert len(ids) == 3
+    twice = [Text("p", "", "", "a!?", [tokenizer.bos_id, *ids], 0)] * 2
+    loss_a, loss_b = np.array([1.0, 2, 0, 3, 1, 0]), np.array([0.5, 2.25, 1, 1, 1.25, 1])
+    documents = np.array([0, 0, 0, 1, 1, 1])
+    gaining, losing = token_rows(
+        loss_a, loss_b, np.array(ids * 2), twice, documents, tokenizer, tokenizer.token_bytes()
+    )
     (best,) = gaining
-    assert (best.id, best.token, best.count, best.total, best.gain) == (the, "a", 2, 2.5, 1.25)
+    assert (best.id, best.token, best.count, best.total, best.gain) == (ids[0], "a", 2, 2.5, 1.25)
     assert (best.loss_a, best.loss_b) == (2.0, 0.75)
-    (worst,) = losing
-    assert (worst.id, worst.count, worst.total) == (cat, 2, -0.5)
+    assert [(row.id, row.count, row.total) for row in losing] == [(ids[2], 2, -2.0), (ids[1], 2, -0.5)]
 
 
 def test_a_histogram_keeps_what_lies_beyond():
