@@ -12,6 +12,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ from seedbed.analysis.texts import Text, Texts, batches, padded
 from seedbed.analysis.tokens import BATCH_TOKENS, analyze
 from seedbed.config import Config
 from seedbed.data.bpe import train_tokenizer
-from seedbed.data.stdlib import stdlib_records
+from seedbed.data.stdlib import Record, stdlib_records
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.init import initialize_
 from seedbed.model import Decoder
@@ -33,7 +34,7 @@ VOCABULARY, LENGTH = 4096, 256
 
 
 def our_model(tokenizer: Tokenizer, seed: int) -> LanguageModel:
-    decoder = Decoder(Config.load(RECIPE, [f"model.vocab_size={tokenizer.vocab_size}"]).model)
+    decoder = Decoder(Config.load(str(RECIPE), [f"model.vocab_size={tokenizer.vocab_size}"]).model)
     initialize_(decoder, "normal", seed=seed)
     return LanguageModel(f"ours {seed}", decoder.eval(), tokenizer, LENGTH)
 
@@ -52,7 +53,7 @@ def their_model(tokenizer: Tokenizer, seed: int) -> LanguageModel:
     return LanguageModel(f"Llama {seed}", LlamaForCausalLM(config).eval(), tokenizer, LENGTH)
 
 
-def encoded(tokenizer: Tokenizer, records: list[dict], count: int) -> Texts:
+def encoded(tokenizer: Tokenizer, records: Sequence[Record], count: int) -> Texts:
     assert tokenizer.bos_id is not None
     found = []
     for number, record in enumerate(records[:count]):
