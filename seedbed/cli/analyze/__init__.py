@@ -3,9 +3,11 @@
 import typer
 
 from seedbed.cli.analyze.cohort import cohort
+from seedbed.cli.analyze.residual import residual
 
 app = typer.Typer(help="Look inside models: weights, and what they do with text.", no_args_is_help=True)
 for command in (
     cohort,
+    residual,
 ):  # fmt: skip
     app.command()(command)

@@ -1,0 +1,252 @@
+"""How does the residual stream go through the layers of a model: its size, what branches add, what epsilons mask?"""
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from seedbed.analysis.models import LanguageModel, open_model
+from seedbed.analysis.parts import Parts
+from seedbed.analysis.texts import Texts, batches, padded, read_texts
+from seedbed.data.tokenizer import load_tokenizer
+from seedbed.errors import InputError
+from seedbed.files.atomic import sha256
+from seedbed.files.steps import step_folders
+from seedbed.measure.stream import EMBEDDED, GROUPS, StreamSums, following
+from seedbed.measure.table import Rows
+from seedbed.report.residual_rows import MEASURES, Member, NormRow, ResidualResult, StreamRow
+from seedbed.train.run import CONFIG, read_config
+from seedbed.train.setup import checkpoint_of, initial_model
+
+MOST = 8
+"""Models side by side: so many that curves can be told apart."""
+TOKENS = 4096
+"""Of a batch, padding included; one longer document is a batch of its own."""
+WEIGHTS = (".safetensors", ".bin", ".gguf")
+
+
+class Source(NamedTuple):
+    """A model to measure, not yet opened."""
+
+    model: str
+    step: int | None
+    told: str  # where its weights are from
+    digest: str  # of its weights and configuration
+    open: Callable[[], LanguageModel]
+
+
+def analyze(
+    paths: Sequence[Path],
+    data: Sequence[Path],
+    parts: Parts,
+    tell: Callable[[str], None],
+    every_checkpoint: bool = False,
+    documents: int | None = 64,
+    length: int = 1024,
+    tokens: int = TOKENS,
+) -> ResidualResult:
+    """Follow the stream of each model through the first ``documents`` of ``data``, cut to ``length`` tokens.
+
+    ``every_checkpoint`` measures all checkpoints of the runs among ``paths``, and the weights before the first step,
+    drawn again from the run's configuration; damaged ones are passed over with the reason. One model is in memory at a
+    time. Raises InputError for what cannot be opened or read, and for more models than curves can be told apart.
+    """
+    if len(paths) > MOST:
+        raise InputError(f"{paths[MOST]}: give at most {MOST} models; figures tell no more apart")
+    problems: list[str] = []
+    read: dict[tuple[str, int], Texts] = {}  # by tokenizer and length
+    members, stream, norms = Rows[Member](), Rows[StreamRow](), Rows[NormRow]()
+    for name, path in zip(_names(paths), paths, strict=True):
+        count = len(members)
+        for source in _sources(name, path, every_checkpoint, problems):
+            try:
+                model = source.open()
+            except (InputError, OSError) as error:
+                if not every_checkpoint:
+                    raise
+                problems.append(f"{name}, {_at(source)}: passed over: {error}")
+                continue
+            longest = min(length, model.max_length)
+            key = model.tokenizer.hash, longest
+            if key not in read:
+                read[key] = read_texts(data, model.tokenizer, longest, documents)
+                _check_ids(model, read[key])
+            texts = read[key]
+            sums = _measured(model, source, texts, parts, tell, tokens)
+            members.append(_member(source, sums, texts))
+            stream += _stream_rows(source, sums)
+            norms += _norm_rows(source, sums)
+            problems += _problems(source, sums, stream)
+        if len(members) == count:
+            raise InputError(f"{path}: none of its checkpoints can be measured: {problems[-1]}")
+    problems += [f"documents left out: {n:,} × {why}" for why, n in next(iter(read.values())).skipped.items()]
+    if len({(member.tokens, member.documents) for member in members}) > 1:
+        problems.append("the models read different numbers of tokens: they have other tokenizers or lengths")
+    return ResidualResult(members, stream, norms, ", ".join(map(str, data)), length, problems)
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The folders' names; the whole paths where two are the same. Raises InputError for a path given twice."""
+    places = [path.resolve() for path in paths]
+    for place, path in zip(places, paths, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"{path}: given twice; give each model once")
+    names = [place.name for place in places]
+    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+
+
+def _sources(name: str, path: Path, every_checkpoint: bool, problems: list[str]) -> Iterator[Source]:
+    """The newest whole checkpoint of a run, or all of them, oldest first; any other checkpoint as it is."""
+    folders = step_folders(path)[::-1]
+    if every_checkpoint and folders:
+        yield from _drawn(name, path, folders, problems)
+    elif (path / CONFIG).is_file():
+        folders = [checkpoint_of(path)]
+    else:
+        folders = [path]
+    for folder in folders:
+        step = re.fullmatch(r"step_(\d+)", folder.resolve().name)
+        yield Source(
+            name, int(step[1]) if step else None, str(folder), _digest(folder), lambda f=folder: open_model(f)
+        )
+
+
+def _drawn(name: str, path: Path, folders: Sequence[Path], problems: list[str]) -> Iterator[Source]:
+    """The weights before the first step of the run at ``path``."""
+    config = read_config(path)
+    tokenizer = next((folder / "tokenizer" for folder in folders if (folder / "tokenizer").is_dir()), None)
+    if tokenizer is None:
+        problems.append(f"{name}, step 0: passed over: no checkpoint has its tokenizer")
+        return
+
+    def make() -> LanguageModel:
+        module, _ = initial_model(config)
+        return LanguageModel(name, module.eval(), load_tokenizer(tokenizer), config.model.max_seq_len)
+
+    told = "drawn again from the run's configuration and seed"
+    yield Source(name, 0, told, f"drawn {sha256(path / CONFIG)}", make)
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 over the hashes of the files with weights and configuration."""
+    files = [path] if path.is_file() else [file for file in sorted(path.rglob("*")) if _decides(file)]
+    return hashlib.sha256("".join(sha256(file) for file in files).encode()).hexdigest()
+
+
+def _decides(file: Path) -> bool:
+    named = file.suffix in WEIGHTS and not file.name.startswith("optimizer") and file.parent.name != "optimizer"
+    return file.is_file() and (named or file.name in (CONFIG, "config.json"))
+
+
+def _at(source: Source) -> str:
+    return source.told if source.step is None else f"step {source.step}"
+
+
+def _check_ids(model: LanguageModel, texts: Texts) -> None:
+    """Refuse a tokenizer with more tokens than the model has, where one of them occurs."""
+    rows = next((fact.shape[0] for fact in model.facts if fact.role == "embed"), None)
+    highest = max(max(text.ids) for text in texts.texts)
+    if rows is not None and highest >= rows:
+        raise InputError(
+            f"{model.name}: its tokenizer gives id {highest}, its embedding has {rows} rows; give the checkpoint its "
+            "own tokenizer"
+        )
+
+
+def _measured(
+    model: LanguageModel, source: Source, texts: Texts, parts: Parts, tell: Callable[[str], None], tokens: int
+) -> StreamSums:
+    groups, total = list(batches(texts.texts, tokens)), StreamSums()
+    for number, group in enumerate(groups, 1):
+        tell(f"{source.model}, {_at(source)}: batch {number:,} of {len(groups):,}")
+        rows = padded(group, model.tokenizer.eos_id)
+        ids, doc_ids = rows.ids.to(model.device), rows.doc_ids.to(model.device)
+
+        def sums(ids=ids, doc_ids=doc_ids) -> dict:
+            with following(model.module, model.facts, doc_ids) as found:
+                model.read(ids, doc_ids)
+            return asdict(found)
+
+        batch = hashlib.sha256(rows.ids.numpy().tobytes() + rows.doc_ids.numpy().tobytes()).hexdigest()
+        total.add(StreamSums(**parts.get(f"{source.digest} {batch}", sums)))
+    return total
+
+
+def _member(source: Source, sums: StreamSums, texts: Texts) -> Member:
+    return Member(
+        model=source.model,
+        step=source.step,
+        source=source.told,
+        layers=len(sums.stream) - 1,
+        width=sums.width,
+        documents=len(texts.texts),
+        tokens=sum(sums.tokens.values()),
+        firsts=sums.tokens["first"],
+        cut=texts.cut,
+        attn=_module(sums, "attn"),
+        mlp=_module(sums, "mlp"),
+        weights_sha256=source.digest,
+    )
+
+
+def _module(sums: StreamSums, branch: str) -> str:
+    """The modules whose outputs are added, a * for what differs from layer to layer."""
+    names = {re.sub(r"\.\d+\.", ".*.", path, count=1) for path in sums.sources.get(branch, {}).values()}
+    return ", ".join(sorted(names)) or "not measured"
+
+
+def _stream_rows(source: Source, sums: StreamSums) -> Iterator[StreamRow]:
+    for layer in range(EMBEDDED, len(sums.stream) - 1):
+        for group in GROUPS:
+            if sums.tokens[group]:
+                found = {
+                    name: sums.mean(sums.stream[str(layer)], name, [group])
+                    for name in ("norm", "variance", "largest", "massive", "flow")
+                }
+                for branch in ("attn", "mlp"):
+                    known = None if str(layer) in sums.unread else sums.branches.get(branch, {}).get(str(layer))
+                    for name in ("ratio", "cosine"):
+                        found[f"{branch}_{name}"] = known and sums.mean(known, name, [group])
+                rms = found["norm"] / math.sqrt(sums.width)
+                yield StreamRow(source.model, source.step, layer, group, sums.tokens[group], rms=rms, **found)
+
+
+def _norm_rows(source: Source, sums: StreamSums) -> Iterator[NormRow]:
+    for name, kind in sums.kinds.items():
+        for group in GROUPS:
+            if sums.tokens[group] and name not in sums.unmeasured:
+                found = {
+                    field: sums.mean(sums.norms[name], field, [group])
+                    for field in ("second_moment", "masking", "masking_usual")
+                }
+                yield NormRow(
+                    source.model, source.step, name, tokens=group, count=sums.tokens[group], **kind, **found
+                )
+
+
+def _problems(source: Source, sums: StreamSums, stream: Sequence[StreamRow]) -> Iterator[str]:
+    """What could not be measured, with the reason, once for all layers that share it."""
+    where = source.model if source.step is None else f"{source.model}, step {source.step}"
+    for reason in dict.fromkeys(sums.unread.values()):
+        layers = [layer for layer, told in sums.unread.items() if told == reason]
+        yield f"{where}: branches not measured in {_some('layer', layers)}: {reason}"
+    for reason in dict.fromkeys(sums.unmeasured.values()):
+        norms = [name for name, told in sums.unmeasured.items() if told == reason]
+        yield f"{where}: ε masking not measured of {_some('', norms)}: {reason}"
+    broken = [
+        f"{name} of {'the embedded input' if row.layer < 0 else f'layer {row.layer}'}"
+        for row in stream
+        if (row.model, row.step) == (source.model, source.step)
+        for name in MEASURES
+        if (value := getattr(row, name)) is not None and not math.isfinite(value)
+    ]
+    if broken:
+        yield f"{where}: not finite: {_some('', list(dict.fromkeys(broken)))}; look for broken weights or zero vectors"
+
+
+def _some(what: str, names: Sequence[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"{what} {', '.join(names[:4])}{more}".strip()
