@@ -1,5 +1,18 @@
-"""One question a file, over checkpoints, runs and data; results are plain rows."""
+"""One question a file, over checkpoints, runs and data; results are plain rows.
 
-from seedbed.analysis import preflight, run, weights
+Its modules are imported when they are first used.
+"""
 
-__all__ = ["preflight", "run", "weights"]
+from importlib import import_module
+from typing import Any
+
+__all__ = [
+    "attention", "checkpoints", "compare", "dynamics", "ifd", "models", "preflight", "residual", "run", "texts",
+    "tokens", "weights",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return import_module(f"seedbed.analysis.{name}")
+    raise AttributeError(f"module 'seedbed.analysis' has no attribute '{name}'")

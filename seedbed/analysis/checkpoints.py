@@ -8,16 +8,23 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from seedbed.analysis.foreign import Foreign, configuration, find_foreign, in_memory, on_paper, open_tensors
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import canonical, parameter_facts
+from seedbed.files.atomic import sha256
+from seedbed.files.pickles import Pickles
 from seedbed.files.safetensors import Tensors, spellings, weight_files
 from seedbed.model import Decoder
-from seedbed.train.run import CONFIG, read_config
+from seedbed.train.run import read_config
 from seedbed.train.setup import checkpoint_of
 
 # What older releases of Transformers saved and newer ones make from the configuration.
 _RECOMPUTED = (r"rotary_emb\.inv_freq$", r"(^|\.)position_ids$", r"\.attn\.masked_bias$")
+
+
+HASHED = 4 * 2**30
+"""Bytes of a file up to which its content tells it apart: seconds of hashing (choice)."""
 
 
 @dataclass(frozen=True)
@@ -36,70 +43,62 @@ class Checkpoint:
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a run, one of its checkpoints, or the folder of a Hugging Face checkpoint; no tensor is read yet.
+    """Open a run, one of its checkpoints, or a Hugging Face checkpoint: a folder of safetensors or of PyTorch's files,
+    one such file beside its `config.json`, or a GGUF file.
 
+    Tensors of safetensors and of PyTorch's files are read when they are asked for. GGUF, and what Transformers renames
+    or stacks (experts), is in memory at once, since Transformers has no other way.
     Raises InputError when it is none of these, when a file is damaged or missing, and naming the tensors that are
     missing, have no place in the model, or have another shape.
     """
     path = Path(path)
-    if (path / "config.json").is_file():
-        model, folder = _foreign_model(path), path
-    elif (path / CONFIG).is_file():
+    foreign, name = find_foreign(path), path.resolve().name
+    if foreign is None:
         folder = checkpoint_of(path)
         with torch.device("meta"):
             model = Decoder(read_config(folder).model)
-    elif not path.is_dir():
-        raise InputError(f"{path}: no such folder; give a run, one of its checkpoints or a Hugging Face checkpoint")
+        files = weight_files(folder)
+        tensors = Tensors(files)
     else:
-        raise InputError(f"{path}: neither config.json (Hugging Face) nor {CONFIG} (a run); give a checkpoint's folder")
-    facts, files = parameter_facts(model), weight_files(folder)
-    tensors, name = Tensors(files), path.resolve().name
+        model, files = on_paper(foreign, configuration(foreign)), foreign.files
+        if foreign.gguf:
+            return _loaded(name, foreign, model)
+        tensors = open_tensors(foreign)
+    facts = parameter_facts(model)
     try:
         return Checkpoint(name, facts, files, tensors, _places(tensors, facts, model))
     except InputError as error:
-        converted = _converted(model, folder)
-        if converted is None:
-            told = f"{path}: {error}; give the checkpoint as it was saved, with its own configuration"
+        told = f"{path}: {error}; give the checkpoint as it was saved, with its own configuration"
+        if foreign is None:
             raise InputError(told) from None
-        return Checkpoint(name, facts, files, converted, {canonical(own): own for own in converted})
+        try:
+            return _loaded(name, foreign, model)
+        except InputError:
+            raise InputError(told) from None
 
 
-def _foreign_model(path: Path) -> nn.Module:
-    """The model that ``config.json`` describes, without memory: on the meta device. Code in the folder is not run."""
-    try:
-        import transformers
-    except ImportError:
-        raise InputError(
-            f"{path}: the parameters of a Hugging Face checkpoint are known to Transformers, which is not installed; "
-            "pip install 'seedbed[hf]'"
-        ) from None
-    try:
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
-        with torch.device("meta"):
-            for name in config.architectures or ():
-                if hasattr(transformers, name):
-                    return getattr(transformers, name)(config)
-            return transformers.AutoModel.from_config(config)
-    except Exception as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path / 'config.json'}: Transformers cannot build this model: {reason}") from None
+def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:
+    """What tells its weights apart, by file name: the SHA-256, or of files above 4 GB size and time of change, since
+    hashing a hundred of those takes minutes."""
+    return {file.name: _fingerprint(file) for file in checkpoint.files}
 
 
-def _converted(model: nn.Module, folder: Path) -> dict[str, Tensor] | None:
-    """All parameters as Transformers loads them, in memory at once: it renames and stacks what older releases named
-    otherwise or saved apart (experts). None where that leaves one out too, or for a model of ours."""
-    if isinstance(model, Decoder):
-        return None
-    try:
-        loaded, told = type(model).from_pretrained(  # pyright: ignore[reportAttributeAccessIssue]
-            folder, local_files_only=True, use_safetensors=True, dtype="auto", output_loading_info=True
-        )
-    except RuntimeError:  # how it tells of tensors of another shape
-        return None
-    return None if any(told.values()) else {name: p.detach() for name, p in loaded.named_parameters()}
+def _fingerprint(file: Path) -> str:
+    state = file.stat()
+    return sha256(file) if state.st_size <= HASHED else f"{state.st_size} bytes, changed at {state.st_mtime_ns} ns"
 
 
-def _places(tensors: Tensors, facts: Iterable[ParameterFact], model: nn.Module) -> dict[str, str]:
+def _loaded(name: str, foreign: Foreign, model: nn.Module) -> Checkpoint:
+    """All parameters as Transformers loads them, in memory at once: it dequantises GGUF, and renames and stacks what
+    older releases named otherwise or saved apart (experts). Raises InputError where that leaves one out too."""
+    loaded, told = in_memory(foreign, type(model), torch.float32 if foreign.gguf else "auto")  # pyright: ignore[reportArgumentType]
+    if problems := [f"{what.replace('_', ' ')}: {_some(map(str, names))}" for what, names in told.items() if names]:
+        raise InputError(f"{foreign.path}: {'; '.join(problems)}; give the checkpoint as it was saved")
+    tensors = {canonical(own): parameter.detach() for own, parameter in loaded.named_parameters()}
+    return Checkpoint(name, parameter_facts(loaded), foreign.files, tensors, {own: own for own in tensors})
+
+
+def _places(tensors: Tensors | Pickles, facts: Iterable[ParameterFact], model: nn.Module) -> dict[str, str]:
     """The name in the files of every parameter. Names there may lack the prefix of the base model, or have it."""
     prefix = getattr(model, "base_model_prefix", "")
     known = {name: fact for fact in facts for name in (fact.name, *fact.tied)}

@@ -26,16 +26,23 @@ def weight_files(folder: Path) -> list[Path]:
     Raises InputError when there are none, saying so of pickles, which are never read.
     """
     if (folder / INDEX).is_file():
-        try:
-            names = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()
-            return [folder / name for name in sorted(set(names))]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(f"{folder / INDEX}: damaged, it has no weight_map; copy the checkpoint again") from None
+        return [folder / name for name in sorted(set(index_of(folder / INDEX).values()))]
     if files := part_files(folder, "model"):
         return files
     pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in folder.glob(pattern))
     told = f"{pickles[0]} is a pickle, which can run code and is not read; save it as safetensors" if pickles else ""
     raise InputError(f"{folder}: neither {WEIGHTS} nor {INDEX}; {told or 'give the folder of a whole checkpoint'}")
+
+
+def index_of(file: Path) -> dict[str, str]:
+    """Which file each tensor is in, by the index of a sharded checkpoint. Raises InputError where it is damaged."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))["weight_map"]
+        if all(isinstance(name, str) for name in found.values()):
+            return found
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise InputError(f"{file}: damaged, it has no weight_map; copy the checkpoint again")
 
 
 def part_files(folder: Path, part: str) -> list[Path]:

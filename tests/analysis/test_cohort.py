@@ -197,11 +197,12 @@ def test_what_is_no_checkpoint(tmp_path, gpt2):
         measure(tmp_path / "none", quiet)
     with pytest.raises(InputError, match=r"neither config\.json"):
         measure(tmp_path, quiet)
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(InputError, match="Transformers cannot build this model"):
-        measure(tmp_path, quiet)
     shutil.copy(gpt2 / "config.json", tmp_path / "config.json")
     with pytest.raises(InputError, match=r"neither model\.safetensors"):
+        measure(tmp_path, quiet)
+    shutil.copy(gpt2 / "model.safetensors", tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="Transformers cannot build this model"):
         measure(tmp_path, quiet)
 
 
