@@ -8,12 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+from seedbed.analysis.foreign import find_foreign
 from seedbed.analysis.models import LanguageModel, open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.texts import Texts, batches, padded, read_texts
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
+from seedbed.files.safetensors import weight_files
 from seedbed.files.steps import step_folders
 from seedbed.measure.stream import EMBEDDED, GROUPS, StreamSums, following
 from seedbed.measure.table import Rows
@@ -23,9 +25,8 @@ from seedbed.train.setup import checkpoint_of, initial_model
 
 MOST = 8
 """Models side by side: so many that curves can be told apart."""
-TOKENS = 4096
+TOKENS = 2048
 """Of a batch, padding included; one longer document is a batch of its own."""
-WEIGHTS = (".safetensors", ".bin", ".gguf")
 
 
 class Source(NamedTuple):
@@ -109,9 +110,7 @@ def _sources(name: str, path: Path, every_checkpoint: bool, problems: list[str])
         folders = [path]
     for folder in folders:
         step = re.fullmatch(r"step_(\d+)", folder.resolve().name)
-        yield Source(
-            name, int(step[1]) if step else None, str(folder), _digest(folder), lambda f=folder: open_model(f)
-        )
+        yield Source(name, int(step[1]) if step else None, str(folder), _digest(folder), lambda f=folder: open_model(f))
 
 
 def _drawn(name: str, path: Path, folders: Sequence[Path], problems: list[str]) -> Iterator[Source]:
@@ -132,13 +131,9 @@ def _drawn(name: str, path: Path, folders: Sequence[Path], problems: list[str]) 
 
 def _digest(path: Path) -> str:
     """SHA-256 over the hashes of the files with weights and configuration."""
-    files = [path] if path.is_file() else [file for file in sorted(path.rglob("*")) if _decides(file)]
-    return hashlib.sha256("".join(sha256(file) for file in files).encode()).hexdigest()
-
-
-def _decides(file: Path) -> bool:
-    named = file.suffix in WEIGHTS and not file.name.startswith("optimizer") and file.parent.name != "optimizer"
-    return file.is_file() and (named or file.name in (CONFIG, "config.json"))
+    foreign = find_foreign(path)
+    files = [*weight_files(path), path / CONFIG] if foreign is None else [*foreign.files, foreign.told_by]
+    return hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest()
 
 
 def _at(source: Source) -> str:
@@ -199,32 +194,54 @@ def _module(sums: StreamSums, branch: str) -> str:
 
 
 def _stream_rows(source: Source, sums: StreamSums) -> Iterator[StreamRow]:
-    for layer in range(EMBEDDED, len(sums.stream) - 1):
-        for group in GROUPS:
-            if sums.tokens[group]:
-                found = {
-                    name: sums.mean(sums.stream[str(layer)], name, [group])
-                    for name in ("norm", "variance", "largest", "massive", "flow")
-                }
-                for branch in ("attn", "mlp"):
-                    known = None if str(layer) in sums.unread else sums.branches.get(branch, {}).get(str(layer))
-                    for name in ("ratio", "cosine"):
-                        found[f"{branch}_{name}"] = known and sums.mean(known, name, [group])
-                rms = found["norm"] / math.sqrt(sums.width)
-                yield StreamRow(source.model, source.step, layer, group, sums.tokens[group], rms=rms, **found)
+    for layer in map(str, range(EMBEDDED, len(sums.stream) - 1)):
+        read = {} if layer in sums.unread else {branch: own.get(layer) for branch, own in sums.branches.items()}
+        for group in filter(sums.tokens.get, GROUPS):
+
+            def stream(name: str, layer=layer, group=group) -> float:
+                return sums.mean(sums.stream[layer], name, [group])
+
+            def branch(which: str, name: str, read=read, group=group) -> float | None:
+                own = read.get(which)
+                return None if own is None else sums.mean(own, name, [group])
+
+            yield StreamRow(
+                model=source.model,
+                step=source.step,
+                layer=int(layer),
+                tokens=group,
+                count=sums.tokens[group],
+                norm=stream("norm"),
+                rms=stream("norm") / math.sqrt(sums.width),
+                variance=stream("variance"),
+                largest=stream("largest"),
+                massive=stream("massive"),
+                flow=stream("flow"),
+                attn_ratio=branch("attn", "ratio"),
+                attn_cosine=branch("attn", "cosine"),
+                mlp_ratio=branch("mlp", "ratio"),
+                mlp_cosine=branch("mlp", "cosine"),
+            )
 
 
 def _norm_rows(source: Source, sums: StreamSums) -> Iterator[NormRow]:
     for name, kind in sums.kinds.items():
-        for group in GROUPS:
-            if sums.tokens[group] and name not in sums.unmeasured:
-                found = {
-                    field: sums.mean(sums.norms[name], field, [group])
-                    for field in ("second_moment", "masking", "masking_usual")
-                }
-                yield NormRow(
-                    source.model, source.step, name, tokens=group, count=sums.tokens[group], **kind, **found
-                )
+        for group in filter(sums.tokens.get, GROUPS):
+
+            def norm(measure: str, name=name, group=group) -> float:
+                return sums.mean(sums.norms[name], measure, [group])
+
+            yield NormRow(
+                model=source.model,
+                step=source.step,
+                norm=name,
+                tokens=group,
+                count=sums.tokens[group],
+                second_moment=norm("second_moment"),
+                masking=norm("masking"),
+                masking_usual=norm("masking_usual"),
+                **kind,
+            )
 
 
 def _problems(source: Source, sums: StreamSums, stream: Sequence[StreamRow]) -> Iterator[str]:

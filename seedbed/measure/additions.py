@@ -1,4 +1,4 @@
-"""What a decoder's layer adds to the residual stream: found among its modules' outputs, and checked against the layer's.
+"""What a decoder's layer adds to the residual stream: found among its modules' outputs, and checked.
 
 Pre-norm, post-norm of a branch, sandwich norms, parallel branches: implementations differ in what is added and to what.
 So nothing is taken from a model's name: a reading of the layer counts when stream + attention + feed-forward network is
@@ -41,12 +41,11 @@ class Output(NamedTuple):
     branch: Branch
     path: str
     value: Tensor  # [N, D]
+    factor: float = 1.0  # that the layer multiplies it by; `value` is the product
 
 
 class Addition(NamedTuple):
-    branch: Branch
-    path: str  # of the module whose output it is
-    value: Tensor  # [N, D]
+    output: Output
     stream: Tensor  # [N, D], what it is added to
 
 
@@ -73,33 +72,50 @@ def additions(
     """What makes ``out`` [N, D], a layer's output, of ``h`` [N, D], its input; or why that is not known.
 
     ``outputs`` come in the order of time. Of each branch the latest that explains the output is taken: a norm behind
-    the branch before the branch, that before a map in it. ``read`` are inputs of the layer's norms and branches: they
-    tell whether the second branch reads the stream with the first one added, or beside it.
+    the branch before the branch, that before a map in it; where none does, with a constant factor each. ``read`` are
+    inputs of the layer's norms and branches: they tell whether the second branch reads the stream with the first one
+    added, or beside it.
     """
-    order = {branch: [place for place, each in enumerate(outputs) if each.branch == branch] for branch in branches}
+    order: dict[Branch, list[int]] = {
+        branch: [place for place, each in enumerate(outputs) if each.branch == branch] for branch in branches
+    }
     if not order:
         return "it has no attention or MLP that the parameter table knows"
     missing = [NAMES[branch] for branch, places in order.items() if not places]
     if missing:
         return f"no output of its {' and '.join(missing)} has the shape of the stream"
-    for chosen in product(*(reversed(places) for places in order.values())):
-        values = [outputs[place].value for place in sorted(chosen)]
-        if _agree(sum(values, h), out, values):
+    choices = [sorted(chosen) for chosen in product(*(reversed(places) for places in order.values()))]
+    for scaled, chosen in ((scaled, chosen) for scaled in (False, True) for chosen in choices):
+        taken = [outputs[place] for place in chosen]
+        if scaled:
+            taken = _scaled(taken, out - h)
+        if _agree(sum((each.value for each in taken), h), out, [each.value for each in taken]):
             break
     else:
         names = " and ".join(NAMES[branch] for branch in order)
         return f"stream + {names} is not its output, whichever of its modules is taken"
-    first, *second = (outputs[place] for place in sorted(chosen))
-    found = [Addition(*first, h)]
+    first, *second = taken
+    found = [Addition(first, h)]
     if second:
         between = h + first.value
         if any(_agree(x, between, [first.value]) for x in read):
-            found.append(Addition(*second[0], between))
+            found.append(Addition(second[0], between))
         elif any(_agree(x, h, [first.value]) for x in read):
-            found.append(Addition(*second[0], h))
+            found.append(Addition(second[0], h))
         else:
             return "neither its input nor that and its first branch is read by one of its norms or branches"
     return tuple(found)
+
+
+def _scaled(outputs: Sequence[Output], change: Tensor) -> list[Output]:
+    """Each times the constant that comes closest to ``change`` [N, D]: some models multiply what a branch adds."""
+    values = torch.stack([output.value.double().flatten() for output in outputs]).nan_to_num(0, 0, 0)  # [branches, N D]
+    wanted = values @ change.double().flatten().nan_to_num(0, 0, 0)
+    factors = (torch.linalg.pinv(values @ values.T) @ wanted).tolist()
+    return [
+        output._replace(value=output.value * factor, factor=factor)
+        for output, factor in zip(outputs, factors, strict=True)
+    ]
 
 
 def _place(facts: Sequence[ParameterFact], modules: Mapping[str, nn.Module]) -> LayerPlace:

@@ -34,7 +34,9 @@ class StreamSums:
 
     width: int = 0
     tokens: dict[str, int] = field(default_factory=dict)
-    stream: dict[str, Sums] = field(default_factory=dict)  # by layer, "-1" for e: norm, variance, largest, massive, flow
+    stream: dict[str, Sums] = field(
+        default_factory=dict
+    )  # by layer, "-1" for e: norm, variance, largest, massive, flow
     branches: dict[str, dict[str, Sums]] = field(default_factory=dict)  # by branch and layer: ratio, cosine
     sources: dict[str, dict[str, str]] = field(default_factory=dict)  # by branch and layer: the module that gave it
     norms: dict[str, Sums] = field(default_factory=dict)  # by name: second_moment, masking, masking_usual
@@ -196,14 +198,16 @@ class _Follower:
         )
 
     def _branch(self, each: Addition) -> None:
-        added, stream = _norm(each.value), _norm(each.stream)  # [N]
-        product = torch.einsum("nd,nd->n", each.value.double(), each.stream.double())
+        branch, path, value, factor = each.output
+        added, stream = _norm(value), _norm(each.stream)  # [N]
+        product = torch.einsum("nd,nd->n", value.double(), each.stream.double())
         cosine = torch.where(added == 0, 0.0, product / (added * stream))
         layer = str(self.layer)
-        self.sums.branches.setdefault(each.branch, {})[layer] = self._summed(ratio=added / stream, cosine=cosine)
-        self.sums.sources.setdefault(each.branch, {})[layer] = each.path
-        if each.path in self.sums.kinds:  # a norm behind the branch
-            self.sums.kinds[each.path]["reads"] = "branch"
+        self.sums.branches.setdefault(branch, {})[layer] = self._summed(ratio=added / stream, cosine=cosine)
+        told = path if factor == 1 else f"{factor:.3g} × {path}"
+        self.sums.sources.setdefault(branch, {})[layer] = told
+        if path in self.sums.kinds:  # a norm behind the branch
+            self.sums.kinds[path]["reads"] = "branch"
 
     def _mask(self, path: str, module: nn.Module, x: Tensor, out: Tensor, reads: str) -> None:
         calls = 1 + sum(name == path or name.startswith(f"{path} (call ") for name in self.sums.kinds)

@@ -7,9 +7,9 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, Normalize
+from matplotlib.colors import Colormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from seedbed.measure.masking import USUAL_EPS
 from seedbed.report.residual_rows import NormRow, StreamRow
@@ -28,8 +28,11 @@ BRANCHES = {
     "attn_cosine": "cosine (attention, stream)",
     "mlp_cosine": "cosine (MLP, stream)",
 }
-OVER_STEPS = {"rms": SIZES["rms"], "attn_ratio": BRANCHES["attn_ratio"], "mlp_ratio": BRANCHES["mlp_ratio"],
-              "flow": SIZES["flow"], "attn_cosine": BRANCHES["attn_cosine"], "mlp_cosine": BRANCHES["mlp_cosine"]}  # fmt: skip
+MASKING = {"masking": "at the norms’ own ε", "masking_usual": f"at the usual ε = {USUAL_EPS:g}"}
+OVER_STEPS = {
+    field: (SIZES | BRANCHES)[field]
+    for field in ("rms", "attn_ratio", "mlp_ratio", "flow", "attn_cosine", "mlp_cosine")
+}
 
 
 def stream_figure(rows: Sequence[StreamRow], models: Sequence[str]) -> Figure:
@@ -42,7 +45,7 @@ def stream_figure(rows: Sequence[StreamRow], models: Sequence[str]) -> Figure:
                 _curves(panel, [row for row in rows if row.tokens == group], field, models)
                 panel.set_title(f"{title}\n{tokens}" if line == 0 else title)
             log_scale(axes[2 * line], "y", labels=6)
-        return _finish(figure, axes[-2:], axes[0])
+        return _finish(figure, axes[-2:], axes[0], rows)
 
 
 def branches_figure(rows: Sequence[StreamRow], models: Sequence[str], group: str) -> Figure:
@@ -56,21 +59,18 @@ def branches_figure(rows: Sequence[StreamRow], models: Sequence[str], group: str
         log_scale(axes[0], "y", labels=6)
         for panel in axes[2:]:
             _around_zero(panel)
-        return _finish(figure, axes[2:], axes[0])
+        return _finish(figure, axes[2:], axes[0], rows)
 
 
-def masking_figure(rows: Sequence[NormRow], models: Sequence[str], reads: Sequence[str]) -> Figure:
+def masking_figure(rows: Sequence[NormRow], models: Sequence[str]) -> Figure:
     """Masking ratio of norms in the order in which they run: at each norm's own epsilon, and at the usual one."""
-    rows = [row for row in rows if row.tokens == "others" and row.reads in reads]
-    panels_of = {"masking": "at the model’s own ε", "masking_usual": f"at the usual ε = {USUAL_EPS:g}"}
     with style():
         figure, axes = panels(1, 2, WIDTH, 3.6)
-        for panel, (field, title) in zip(axes, panels_of.items(), strict=True):
+        for panel, (field, title) in zip(axes, MASKING.items(), strict=True):
             for index, model in enumerate(models):
                 own = [row for row in rows if row.model == model]
-                values = [100 * getattr(row, field) or math.nan for row in own]  # zero has no place on the axis
-                panel.plot(_places(own), values, **_look(index, model))
-            panel.set(title=title, xlabel="layer; norms in the order in which they run")
+                panel.plot(_places(own), _percent(own, field), **_look(index, model))
+            panel.set(title=title, xlabel="layer; norms in order, the last is the head’s")
             log_scale(panel, "y", labels=7)
             panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
         axes[0].set_ylabel("ε / (σ² + ε), %")
@@ -91,7 +91,7 @@ def steps_figure(rows: Sequence[StreamRow], group: str = "others") -> Figure:
                 _line(panel, own, field, color=_dark(colours, shade(step)), linewidth=1)
             _title(panel, field, title)
         for panel in axes[3:]:
-            _layers(panel)
+            _layers(panel, rows)
         _bar(figure, axes, colours, shade, "step")
         return figure
 
@@ -116,6 +116,31 @@ def trajectories_figure(rows: Sequence[StreamRow], group: str = "others") -> Fig
             panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
         _bar(figure, axes, colours, shade, "layer (−1: embedded input)")
         return figure
+
+
+def masking_steps_figure(rows: Sequence[NormRow]) -> Figure:
+    """One run: masking ratio of norms over steps, a line a norm."""
+    names = list(dict.fromkeys(row.norm for row in rows))
+    places = dict(zip(names, _places([next(row for row in rows if row.norm == name) for name in names]), strict=True))
+    colours, shade = mpl.colormaps["plasma"], Normalize(0, max(*places.values(), 1))
+    with style():
+        figure, axes = panels(1, 2, WIDTH, 3.4)
+        for panel, (field, title) in zip(axes, MASKING.items(), strict=True):
+            for name, place in places.items():
+                own = [row for row in rows if row.norm == name]
+                look = {"color": _dark(colours, shade(place)), "linewidth": 1.2, "marker": "o", "markersize": 2}
+                panel.plot([row.step or 0 for row in own], _percent(own, field), **look)
+            panel.set(title=title, xlabel="step")
+            panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+            log_scale(panel, "y", labels=7)
+        axes[0].set_ylabel("ε / (σ² + ε), %")
+        _bar(figure, axes, colours, shade, "layer; the last is the head’s norm")
+        return figure
+
+
+def _percent(rows: Sequence[NormRow], field: str) -> list[float]:
+    """Zero has no place on a logarithmic axis."""
+    return [100 * getattr(row, field) or math.nan for row in rows]
 
 
 def _curves(panel: Axes, rows: Sequence[StreamRow], field: str, models: Sequence[str]) -> None:
@@ -165,21 +190,25 @@ def _dark(colours: Colormap, place: float) -> Any:
 
 def _bar(figure: Figure, axes: Sequence[Axes], colours: Colormap, shade: Normalize, label: str) -> None:
     shown = [_dark(colours, place / 255) for place in range(256)]
-    bar = figure.colorbar(ScalarMappable(shade, mpl.colors.ListedColormap(shown)), ax=list(axes), shrink=0.9, aspect=40)
+    bar = figure.colorbar(ScalarMappable(shade, ListedColormap(shown)), ax=list(axes), shrink=0.9, aspect=40)
     bar.set_label(label)
     bar.locator = MaxNLocator(integer=True, nbins=8)
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
 
 
-def _layers(panel: Axes) -> None:
-    panel.set_xlabel("layer (e: embedded input)")
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: "e" if x == -1 else f"{x:g}"))
+def _layers(panel: Axes, rows: Sequence[StreamRow]) -> None:
+    """Ticks at layers, and at e where it is shown."""
+    first, last = min(row.layer for row in rows), max(row.layer for row in rows)
+    ticks = [int(tick) for tick in MaxNLocator(8, integer=True).tick_values(0, last) if 0 <= tick <= last]
+    if first < 0:
+        ticks = [-1, *(tick for tick in ticks if tick or last < 15)]  # 0 would touch it
+    panel.set_xticks(ticks, ["e" if tick < 0 else str(tick) for tick in ticks])
+    panel.set_xlabel("layer (e: embedded input)" if first < 0 else "layer")
 
 
-def _finish(figure: Figure, lowest: Sequence[Axes], first: Axes) -> Figure:
+def _finish(figure: Figure, lowest: Sequence[Axes], first: Axes, rows: Sequence[StreamRow]) -> Figure:
     for panel in lowest:
-        _layers(panel)
+        _layers(panel, rows)
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3))
     return figure

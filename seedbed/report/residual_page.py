@@ -7,6 +7,7 @@ from seedbed.report.render import count, number
 from seedbed.report.residual_figures import (
     branches_figure,
     masking_figure,
+    masking_steps_figure,
     steps_figure,
     stream_figure,
     trajectories_figure,
@@ -54,7 +55,7 @@ def residual_page(result: ResidualResult, provenance: Mapping[str, str]) -> Page
             ),
             _stream_section(stream, models),
             _branches_section(stream, models),
-            *_masking_section(norms, models),
+            *_masking_section([row for row in norms if row.tokens == "others"], models),
             *_steps_sections(result),
             _tables_section(stream, norms, models),
         ],
@@ -122,7 +123,7 @@ def _masking_section(rows: Sequence[NormRow], models: Sequence[str]) -> list[Sec
     pictures = [
         Picture(
             name,
-            masking_figure(rows, models, reads),
+            masking_figure([row for row in rows if row.reads in reads], models),
             f"{told} Share of ε in the denominator, mean over the tokens after the first; logarithmic axes.",
             "Masking ratio of norms over layers, at their own and at the usual epsilon.",
         )
@@ -139,7 +140,9 @@ def _steps_sections(result: ResidualResult) -> list[Section]:
         rows = [row for row in result.stream if row.model == member.model]
         steps = sorted({row.step for row in rows if row.step is not None})
         if len(steps) > 1:
-            told = f"{member.model}, {len(steps)} checkpoints from step {steps[0]} to {steps[-1]}, tokens after the first"
+            told = (
+                f"{member.model}, {len(steps)} checkpoints from step {steps[0]} to {steps[-1]}, tokens after the first"
+            )
             pictures = [
                 Picture(
                     f"layers_by_step_{place}", steps_figure(rows), f"{told}: curves over layers, a colour a step.",
@@ -150,6 +153,15 @@ def _steps_sections(result: ResidualResult) -> list[Section]:
                     "Measures of each layer over steps.",
                 ),
             ]  # fmt: skip
+            norms = [row for row in result.norms if (row.model, row.tokens) == (member.model, "others")]
+            if norms := [row for row in norms if row.reads in ("stream", "branch")]:
+                pictures.append(
+                    Picture(
+                        f"masking_steps_{place}", masking_steps_figure(norms),
+                        f"{told}: share of ε in the denominators of the stream's norms over steps.",
+                        "Masking ratio of norms over steps.",
+                    )
+                )  # fmt: skip
             sections.append(Section(f"During training: {member.model}", pictures=pictures))
     return sections
 

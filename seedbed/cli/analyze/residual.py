@@ -18,7 +18,8 @@ def residual(
     ],
     data: Data,
     every_checkpoint: Annotated[
-        bool, typer.Option("--every-checkpoint", help="Of a run all checkpoints, and its weights before the first step.")
+        bool,
+        typer.Option("--every-checkpoint", help="Of a run all checkpoints, and its weights before the first step."),
     ] = False,
     documents: Annotated[int, typer.Option(min=1, help="Read the first so many.")] = 64,
     length: Annotated[int, typer.Option(min=2, help="Tokens of a document, at most.")] = 1024,
