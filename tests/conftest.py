@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from foreign import foreign_folder, foreign_tokenizer_folder  # noqa: F401 (fixtures)
 from stores import Text, make_store
 from tiny import sentences
 

@@ -6,13 +6,13 @@ Its modules are imported when they are first used.
 from importlib import import_module
 from typing import Any
 
-__all__ = [
+_MODULES = (
     "attention", "checkpoints", "compare", "dynamics", "ifd", "models", "preflight", "residual", "run", "texts",
     "tokens", "weights",
-]  # fmt: skip
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    if name in _MODULES:
         return import_module(f"seedbed.analysis.{name}")
     raise AttributeError(f"module 'seedbed.analysis' has no attribute '{name}'")

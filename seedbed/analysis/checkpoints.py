@@ -1,14 +1,15 @@
 """What is in a checkpoint's folder, of ours or of Hugging Face? The parameter table and the tensors."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from seedbed.analysis.foreign import Foreign, configuration, find_foreign, in_memory, on_paper, open_tensors
+from seedbed.analysis.foreign import Foreign, configuration, find_foreign, in_memory, on_paper, open_tensors, some
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import canonical, parameter_facts
@@ -77,10 +78,17 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
             raise InputError(told) from None
 
 
-def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:
+class Opened(Protocol):
+    """A checkpoint or a model."""
+
+    @property
+    def files(self) -> Sequence[Path]: ...
+
+
+def fingerprint(opened: Opened) -> dict[str, str]:
     """What tells its weights apart, by file name: the SHA-256, or of files above 4 GB size and time of change, since
     hashing a hundred of those takes minutes."""
-    return {file.name: _fingerprint(file) for file in checkpoint.files}
+    return {file.name: _fingerprint(file) for file in opened.files}
 
 
 def _fingerprint(file: Path) -> str:
@@ -92,7 +100,7 @@ def _loaded(name: str, foreign: Foreign, model: nn.Module) -> Checkpoint:
     """All parameters as Transformers loads them, in memory at once: it dequantises GGUF, and renames and stacks what
     older releases named otherwise or saved apart (experts). Raises InputError where that leaves one out too."""
     loaded, told = in_memory(foreign, type(model), torch.float32 if foreign.gguf else "auto")  # pyright: ignore[reportArgumentType]
-    if problems := [f"{what.replace('_', ' ')}: {_some(map(str, names))}" for what, names in told.items() if names]:
+    if problems := [f"{what.replace('_', ' ')}: {some(map(str, names))}" for what, names in told.items() if names]:
         raise InputError(f"{foreign.path}: {'; '.join(problems)}; give the checkpoint as it was saved")
     tensors = {canonical(own): parameter.detach() for own, parameter in loaded.named_parameters()}
     return Checkpoint(name, parameter_facts(loaded), foreign.files, tensors, {own: own for own in tensors})
@@ -119,14 +127,7 @@ def _places(tensors: Tensors | Pickles, facts: Iterable[ParameterFact], model: n
             misshapen.append(f"{name} {tensors.shape(name)} instead of {fact.stored_shape}")
     missing = [fact.name for fact in known.values() if fact.name not in places]
     problems = (("without a place in the model", unknown), ("of another shape", misshapen), ("missing", missing))
-    told = [f"{kind}: {_some(names)}" for kind, names in problems if names]
+    told = [f"{kind}: {some(names)}" for kind, names in problems if names]
     if told:
         raise InputError("; ".join(told))
     return places
-
-
-def _some(names: Iterable[str]) -> str:
-    """All names of a few, the first of many."""
-    names = list(dict.fromkeys(names))
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more

@@ -1,6 +1,6 @@
 """Checkpoints of other makers: which files they are, and what Transformers makes of them. No code in them is run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
@@ -169,6 +169,13 @@ def in_memory(
 def first_line(error: Exception) -> str:
     """Of an error that a library raised."""
     return (str(error).strip() or repr(error)).splitlines()[0]
+
+
+def some(names: Iterable[str]) -> str:
+    """All names of a few, the first of many."""
+    names = list(dict.fromkeys(names))
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more
 
 
 @contextmanager

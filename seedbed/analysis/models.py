@@ -1,32 +1,37 @@
 """A model to look at while it reads: ours or one of Transformers, behind one way to run it.
 
-Shapes: B rows, T tokens, V vocabulary.
+A module at hand is wrapped as it is: ``LanguageModel("mine", module, tokenizer, max_length)``.
+Shapes: B rows, T tokens, V vocabulary, N tokens that are predicted, C of them at a time.
 """
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from seedbed.analysis.apart import apart, one_document_first
+from seedbed.analysis.causal import body_of, causal_model, vocabulary_of
+from seedbed.analysis.foreign import configuration, find_foreign
+from seedbed.analysis.foreign_tokenizer import foreign_tokenizer
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import parameter_facts
+from seedbed.files.safetensors import weight_files
 from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder
-from seedbed.model.attention import document_mask, document_starts
-from seedbed.train.run import CONFIG, read_config
+from seedbed.model.attention import document_starts
+from seedbed.train.run import read_config
 from seedbed.train.setup import checkpoint_of, load_weights
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 LOGITS = 2**24
 """Logits held at once, at most (64 MB in fp32), where the model allows it."""
+UNBOUNDED = 2**20
+"""Tokens that a model without a table of positions is given at most."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class LanguageModel:
     tokenizer: Tokenizer
     max_length: int
     """Tokens that it can read at once."""
+    files: tuple[Path, ...] = ()
+    """Of its weights; none where it is a module at hand."""
 
     @cached_property
     def facts(self) -> list[ParameterFact]:
@@ -52,12 +59,15 @@ class LanguageModel:
     def read(self, ids: Tensor, doc_ids: Tensor | None = None) -> None:
         """Run the layers once on ids [B, T], for whoever has hooks in them; the logits are not made where that can be
         avoided.
+
+        Raises InputError for packed or left-padded rows where the model takes no positions, by which Transformers
+        tells documents apart.
         """
         with evaluating(self.module):
             if isinstance(self.module, Decoder):
                 self.module(ids, doc_ids, hidden=True)
             else:
-                _body(self.module)(**_inputs(self.module, ids, doc_ids))
+                body_of(self.module)(**_inputs(self, ids, doc_ids))
 
     def losses(self, ids: Tensor, doc_ids: Tensor | None = None) -> Tensor:
         """Nats of each token after the first of its document, [B, T] fp32; 0 for first tokens and padding."""
@@ -66,22 +76,32 @@ class LanguageModel:
     def scores(self, ids: Tensor, doc_ids: Tensor | None = None, ranks: bool = False) -> tuple[Tensor, Tensor | None]:
         """The same, and with ``ranks`` the number of tokens that are likelier than the one that came, [B, T] int64 (0:
         it was the likeliest).
+
+        A Transformers model reads each document as a row of its own, which needs no mask, so that windows, ALiBi and
+        recurrent layers see what they would alone.
         """
+        if isinstance(self.module, Decoder) or doc_ids is None or one_document_first(doc_ids):
+            return self._scores(ids, doc_ids, ranks)
+        losses = torch.zeros(ids.shape, dtype=torch.float32, device=ids.device)
+        places = torch.zeros_like(ids) if ranks else None
+        for rows in apart(ids, doc_ids):
+            real = rows.row >= 0  # [D, L]
+            found, ranked = self._scores(rows.ids, rows.row, ranks)
+            losses[rows.row[real], rows.place[real]] = found[real]
+            if places is not None and ranked is not None:
+                places[rows.row[real], rows.place[real]] = ranked[real]
+        return losses, places
+
+    def _scores(self, ids: Tensor, doc_ids: Tensor | None, ranks: bool) -> tuple[Tensor, Tensor | None]:
         predicted = predicted_tokens(ids, doc_ids)  # [B, T]
         losses = torch.zeros(ids.shape, dtype=torch.float32, device=ids.device)
         places = torch.zeros_like(ids) if ranks else None
         before = predicted.roll(-1, 1)  # the states that predict them
         with evaluating(self.module):
-            if isinstance(self.module, Decoder):
-                hidden = self.module(ids, doc_ids, hidden=True)[before]  # [N, D]
-                head = self.module.head_weight
-                make, width = (lambda rows: torch.mm(hidden[rows], head.T)), len(head)
-            else:
-                logits = self.module(**_inputs(self.module, ids, doc_ids)).logits[before]  # [N, V]
-                make, width = (lambda rows: logits[rows]), logits.shape[-1]
             targets = ids[predicted]  # [N]
             found = torch.empty(len(targets), dtype=torch.float32, device=ids.device)
             ranked = torch.empty_like(targets)
+            make, width = self._logits(ids, doc_ids, before)
             for rows in torch.arange(len(targets), device=ids.device).split(max(1, LOGITS // width)):
                 scores, target = make(rows).float(), targets[rows, None]  # [C, V]
                 own = scores.gather(1, target)  # [C, 1]
@@ -93,6 +113,35 @@ class LanguageModel:
             places[predicted] = ranked
         return losses, places
 
+    def _logits(self, ids: Tensor, doc_ids: Tensor | None, at: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
+        """What gives logits [C, V] of any of the chosen places (``at`` [B, T] bool), and V. Made when asked for where
+        the model lets them be; ``doc_ids`` is one document a row for a model of Transformers."""
+        if isinstance(self.module, Decoder):
+            hidden, head = self.module(ids, doc_ids, hidden=True)[at], self.module.head_weight  # [N, D], [V, D]
+            return (lambda rows: torch.mm(hidden[rows], head.T)), len(head)
+        if not self._has_plain_end:
+            logits = self.module(input_ids=ids, use_cache=False).logits[at]  # [N, V]
+            return (lambda rows: logits[rows]), logits.shape[-1]
+        states = body_of(self.module)(input_ids=ids, use_cache=False)
+        hidden = states.last_hidden_state[at]  # [N, D]
+        end = partial(_end, self.module, type(states))
+        return (lambda rows: end(hidden[None, rows])[0]), vocabulary_of(self.module)
+
+    @cached_property
+    def _has_plain_end(self) -> bool:
+        """Whether what follows the body (head, soft cap, scale) works on each state by itself, found out by trying."""
+        if body_of(self.module) is self.module:
+            return False
+        ids = torch.arange(3, device=self.device)[None] % vocabulary_of(self.module)
+        with evaluating(self.module):
+            whole = self.module(input_ids=ids, use_cache=False).logits
+            states = body_of(self.module)(input_ids=ids, use_cache=False)
+            try:
+                parts = [_end(self.module, type(states), states.last_hidden_state[:, [i]]) for i in range(3)]
+            except Exception:  # a class that does something of its own there: then all logits are made at once
+                return False
+        return float((torch.cat(parts, 1) - whole).abs().max()) <= 1e-4 * float(whole.abs().max())
+
 
 def predicted_tokens(ids: Tensor, doc_ids: Tensor | None) -> Tensor:
     """Which of ids [B, T] are predicted: all but padding and the first of each document."""
@@ -102,61 +151,57 @@ def predicted_tokens(ids: Tensor, doc_ids: Tensor | None) -> Tensor:
 
 
 def open_model(path: str | Path, device: str = "cpu") -> LanguageModel:
-    """A run (its newest whole checkpoint), a checkpoint, or a Hugging Face folder, in fp32 and with its tokenizer.
+    """A run (its newest whole checkpoint), a checkpoint, or a Hugging Face checkpoint (safetensors, PyTorch's files,
+    GGUF), in fp32 and with its tokenizer.
 
-    Raises InputError where there is none, or it is not a causal language model.
+    Raises InputError where there is none, it is not a causal language model, a tensor is missing, or the tokenizer has
+    more ids than the model. Warns of tensors that the model does not use.
     """
     path = Path(path)
-    name = path.resolve().name
-    if (path / CONFIG).is_file():
+    foreign, name = find_foreign(path), path.resolve().name
+    if foreign is None:
         folder = checkpoint_of(path)
         config = read_config(folder)
         model = Decoder(config.model)
         load_weights(model, folder)
-        tokenizer = load_tokenizer(folder / "tokenizer")
-        return LanguageModel(name, model.to(device).eval(), tokenizer, config.model.max_seq_len)
-    if not (path / "config.json").is_file():
-        raise InputError(f"{path}: neither {CONFIG} (a run) nor config.json (Hugging Face); give a checkpoint's folder")
-    module = _transformers_model(path)
-    module.to(device)  # pyright: ignore (its type of `to` is odd)
-    length = getattr(module.config, "max_position_embeddings", None) or 2**20
-    return LanguageModel(name, module, load_tokenizer(path), length)
-
-
-def _transformers_model(path: Path) -> "PreTrainedModel":
-    """As Transformers loads it, in fp32; no code in the folder is run."""
-    try:
-        from transformers import AutoModelForCausalLM
-    except ImportError:
+        tokenizer, files = load_tokenizer(folder / "tokenizer"), weight_files(folder)
+        opened = LanguageModel(name, model.to(device).eval(), tokenizer, config.model.max_seq_len, tuple(files))
+    else:
+        config = configuration(foreign)
+        tokenizer = foreign_tokenizer(foreign, config)
+        module = causal_model(foreign, config)
+        module.to(device)  # pyright: ignore (its type of `to` is odd)
+        length = getattr(config, "max_position_embeddings", None) or UNBOUNDED
+        opened = LanguageModel(name, module, tokenizer, length, tuple(foreign.files))
+    if tokenizer.vocab_size > (size := vocabulary_of(opened.module)):
         raise InputError(
-            f"{path}: is loaded by Transformers, which is not installed; pip install 'seedbed[hf]'"
-        ) from None
+            f"{path}: its tokenizer has ids up to {tokenizer.vocab_size - 1}, the model an embedding of {size} rows; "
+            "give the model its own tokenizer"
+        )
+    return opened
+
+
+def _end(module: nn.Module, kind: type, states: Tensor) -> Tensor:
+    """Logits [B, T, V] of states [B, T, D], by the model's own code behind its body, whose place the states take;
+    ``kind`` is what the body returns."""
+    body = body_of(module)
+    body.forward = lambda *_, **__: kind(last_hidden_state=states)
     try:
-        return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
-    except Exception as error:
-        raise InputError(f"{path}: Transformers cannot load it: {str(error).splitlines()[0]}") from None
+        ids = torch.zeros(states.shape[:2], dtype=torch.int64, device=states.device)
+        return module(input_ids=ids, use_cache=False).logits
+    finally:
+        del body.forward
 
 
-def _body(module: nn.Module) -> nn.Module:
-    """A Transformers model without its head."""
-    return getattr(module, getattr(module, "base_model_prefix", ""), module)
-
-
-def _inputs(module: nn.Module, ids: Tensor, doc_ids: Tensor | None) -> dict[str, Tensor | bool]:
-    """What a Transformers model takes. Rows of one document with padding behind it need no mask: nothing sees ahead."""
+def _inputs(model: LanguageModel, ids: Tensor, doc_ids: Tensor | None) -> dict[str, Tensor | bool]:
+    """What a Transformers model takes. Rows of one document with padding behind it need nothing: nothing sees ahead.
+    Otherwise positions begin anew with each document, and by that it masks the others, also within its windows."""
     inputs: dict[str, Tensor | bool] = {"input_ids": ids, "use_cache": False}
-    if doc_ids is None or _one_document_first(doc_ids):
+    if doc_ids is None or one_document_first(doc_ids):
         return inputs
-    inputs["attention_mask"] = document_mask(doc_ids)  # [B, 1, T, T] bool
-    places = torch.arange(ids.shape[1], device=ids.device) - document_starts(doc_ids)
-    if "position_ids" in inspect.signature(_body(module).forward).parameters:
-        inputs["position_ids"] = places
-    return inputs
-
-
-def _one_document_first(doc_ids: Tensor) -> bool:
-    """Whether each row of doc_ids [B, T] is one document with nothing but padding behind it."""
-    real = doc_ids >= 0
-    one = (doc_ids == doc_ids[:, :1]) | ~real
-    ordered = real[:, :-1] | ~real[:, 1:]  # never padding before a token
-    return bool(one.all() and ordered.all() and real[:, 0].all())
+    if "position_ids" not in inspect.signature(body_of(model.module).forward).parameters:
+        raise InputError(
+            f"{model.name}: {type(model.module).__name__} takes no positions, so that rows of several documents, or "
+            "with padding before them, cannot be told apart; give it one document a row"
+        )
+    return inputs | {"position_ids": torch.arange(ids.shape[1], device=ids.device) - document_starts(doc_ids)}

@@ -3,19 +3,17 @@
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from seedbed.analysis.foreign import find_foreign
 from seedbed.analysis.models import LanguageModel, open_model
 from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Texts, batches, padded, read_texts
+from seedbed.analysis.texts import Texts, batches, padded, texts_for
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
-from seedbed.files.safetensors import weight_files
 from seedbed.files.steps import step_folders
 from seedbed.measure.stream import EMBEDDED, GROUPS, StreamSums, following
 from seedbed.measure.table import Rows
@@ -35,7 +33,7 @@ class Source(NamedTuple):
     model: str
     step: int | None
     told: str  # where its weights are from
-    digest: str  # of its weights and configuration
+    drawn: str  # SHA-256 of the configuration that decides weights that are in no file
     open: Callable[[], LanguageModel]
 
 
@@ -49,7 +47,8 @@ def analyze(
     length: int = 1024,
     tokens: int = TOKENS,
 ) -> ResidualResult:
-    """Follow the stream of each model through the first ``documents`` of ``data``, cut to ``length`` tokens.
+    """Follow the stream of each model through ``documents`` texts of ``data``, or without any of those that the first
+    model's run holds out, cut to ``length`` tokens.
 
     ``every_checkpoint`` measures all checkpoints of the runs among ``paths``, and the weights before the first step,
     drawn again from the run's configuration; damaged ones are passed over with the reason. One model is in memory at a
@@ -73,11 +72,11 @@ def analyze(
             longest = min(length, model.max_length)
             key = model.tokenizer.hash, longest
             if key not in read:
-                read[key] = read_texts(data, model.tokenizer, longest, documents)
-                _check_ids(model, read[key])
-            texts = read[key]
-            sums = _measured(model, source, texts, parts, tell, tokens)
-            members.append(_member(source, sums, texts))
+                read[key] = texts_for(paths[0], data, model.tokenizer, longest, documents)
+            texts, weights = read[key], _digest(map(sha256, model.files))
+            decides = _digest([weights, source.drawn, str(model.module.config)])
+            sums = _measured(model, source, decides, texts, parts, tell, tokens)
+            members.append(_member(source, sums, texts, weights))
             stream += _stream_rows(source, sums)
             norms += _norm_rows(source, sums)
             problems += _problems(source, sums, stream)
@@ -86,7 +85,8 @@ def analyze(
     problems += [f"documents left out: {n:,} × {why}" for why, n in next(iter(read.values())).skipped.items()]
     if len({(member.tokens, member.documents) for member in members}) > 1:
         problems.append("the models read different numbers of tokens: they have other tokenizers or lengths")
-    return ResidualResult(members, stream, norms, ", ".join(map(str, data)), length, problems)
+    told = ", ".join(map(str, data)) or f"what {paths[0]} holds out"
+    return ResidualResult(members, stream, norms, told, length, problems)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -126,33 +126,26 @@ def _drawn(name: str, path: Path, folders: Sequence[Path], problems: list[str]) 
         return LanguageModel(name, module.eval(), load_tokenizer(tokenizer), config.model.max_seq_len)
 
     told = "drawn again from the run's configuration and seed"
-    yield Source(name, 0, told, f"drawn {sha256(path / CONFIG)}", make)
+    yield Source(name, 0, told, sha256(path / CONFIG), make)
 
 
-def _digest(path: Path) -> str:
-    """SHA-256 over the hashes of the files with weights and configuration."""
-    foreign = find_foreign(path)
-    files = [*weight_files(path), path / CONFIG] if foreign is None else [*foreign.files, foreign.told_by]
-    return hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest()
+def _digest(texts: Iterable[str]) -> str:
+    """SHA-256 over several texts, such as hashes."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def _at(source: Source) -> str:
     return source.told if source.step is None else f"step {source.step}"
 
 
-def _check_ids(model: LanguageModel, texts: Texts) -> None:
-    """Refuse a tokenizer with more tokens than the model has, where one of them occurs."""
-    rows = next((fact.shape[0] for fact in model.facts if fact.role == "embed"), None)
-    highest = max(max(text.ids) for text in texts.texts)
-    if rows is not None and highest >= rows:
-        raise InputError(
-            f"{model.name}: its tokenizer gives id {highest}, its embedding has {rows} rows; give the checkpoint its "
-            "own tokenizer"
-        )
-
-
 def _measured(
-    model: LanguageModel, source: Source, texts: Texts, parts: Parts, tell: Callable[[str], None], tokens: int
+    model: LanguageModel,
+    source: Source,
+    decides: str,
+    texts: Texts,
+    parts: Parts,
+    tell: Callable[[str], None],
+    tokens: int,
 ) -> StreamSums:
     groups, total = list(batches(texts.texts, tokens)), StreamSums()
     for number, group in enumerate(groups, 1):
@@ -166,11 +159,11 @@ def _measured(
             return asdict(found)
 
         batch = hashlib.sha256(rows.ids.numpy().tobytes() + rows.doc_ids.numpy().tobytes()).hexdigest()
-        total.add(StreamSums(**parts.get(f"{source.digest} {batch}", sums)))
+        total.add(StreamSums(**parts.get(f"{decides} {batch}", sums)))
     return total
 
 
-def _member(source: Source, sums: StreamSums, texts: Texts) -> Member:
+def _member(source: Source, sums: StreamSums, texts: Texts, weights: str) -> Member:
     return Member(
         model=source.model,
         step=source.step,
@@ -183,7 +176,7 @@ def _member(source: Source, sums: StreamSums, texts: Texts) -> Member:
         cut=texts.cut,
         attn=_module(sums, "attn"),
         mlp=_module(sums, "mlp"),
-        weights_sha256=source.digest,
+        weights_sha256=weights,
     )
 
 
@@ -226,6 +219,8 @@ def _stream_rows(source: Source, sums: StreamSums) -> Iterator[StreamRow]:
 
 def _norm_rows(source: Source, sums: StreamSums) -> Iterator[NormRow]:
     for name, kind in sums.kinds.items():
+        if name in sums.unmeasured:
+            continue
         for group in filter(sums.tokens.get, GROUPS):
 
             def norm(measure: str, name=name, group=group) -> float:

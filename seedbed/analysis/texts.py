@@ -3,19 +3,23 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from seedbed.data.document import content
+from seedbed.analysis.stored import is_store, stored_documents
+from seedbed.data.document import Document, content
 from seedbed.data.inputs import list_inputs
 from seedbed.data.records import documents
 from seedbed.data.spec import Spec
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.files.jsonl import ReadCounts
+from seedbed.train.run import CONFIG, read_config
+from seedbed.train.setup import checkpoint_of
 
 
 class Text(NamedTuple):
@@ -45,7 +49,23 @@ class Texts:
 
     @property
     def cut(self) -> int:
+        """Tokens that were left off."""
         return sum(text.cut for text in self.texts)
+
+    @property
+    def cut_texts(self) -> int:
+        """Texts of which tokens were left off."""
+        return sum(text.cut > 0 for text in self.texts)
+
+
+class HasIds(Protocol):
+    """What fills a row: tokens."""
+
+    @property
+    def ids(self) -> list[int]: ...
+
+
+RowT = TypeVar("RowT", bound=HasIds)
 
 
 class Padded(NamedTuple):
@@ -58,32 +78,19 @@ class Padded(NamedTuple):
 def read_texts(
     paths: Sequence[str | Path], tokenizer: Tokenizer, length: int, count: int | None = None, text_field: str = "text"
 ) -> Texts:
-    """The first ``count`` documents (None: all) of files of any kind that `data prepare` reads, each cut to ``length``
-    tokens.
+    """``count`` documents (None: all) of files of any kind that `data prepare` reads, or of the held-out part of
+    stores, each cut to ``length`` tokens.
 
-    Raises InputError for a file that is missing or damaged, a record without the field, and where nothing is left.
+    They are the first ones of each file, of a store the first of each domain and language, taken in turns, so that
+    none has more than another by more than one where there are enough. Raises InputError for a file that is missing or
+    damaged, a record without the field (naming those it has), a store that holds nothing out, and where nothing is
+    left.
     """
-    spec = Spec.model_validate(
-        {
-            "sources": [str(path) for path in paths],
-            "tokenizer": str(tokenizer.folder),
-            "sections": [{"field": text_field, "action": "train"}],
-        }
-    )
-    counts = ReadCounts()
-    found = Texts([])
-    start = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
-    for file in list_inputs(spec.sources):
-        for document in documents(file, spec, counts):
-            if count is not None and len(found.texts) == count:
-                break
-            text = content(document)
-            ids = start + tokenizer.encode(text)
-            if len(ids) < 2:
-                found.skipped["a single token"] += 1
-                continue
-            cut = max(len(ids) - length, 0)
-            found.texts.append(Text(document.id, document.domain, document.lang, text, ids[:length], cut))
+    if not paths:
+        raise InputError("no texts to read; name files, folders of them or a store with --data")
+    counts, found = ReadCounts(), Texts([])
+    sources = [source for path in paths for source in _sources(path, tokenizer, text_field, counts)]
+    found.texts = _in_turns([_read(source, tokenizer, length, found.skipped) for source in sources], count)
     found.skipped += counts.skipped
     if not found.texts:
         why = ", ".join(f"{n:,} × {reason}" for reason, n in found.skipped.items()) or "the input is empty"
@@ -91,9 +98,94 @@ def read_texts(
     return found
 
 
-def batches(texts: Iterable[Text], tokens: int) -> Iterator[list[Text]]:
+def held_out_texts(run: str | Path, tokenizer: Tokenizer, length: int, count: int | None = None) -> Texts:
+    """The same of what a run of ours, or the run of a checkpoint, holds out: of its own store.
+
+    Raises InputError where it is no run, or its store is not where it was.
+    """
+    folder = checkpoint_of(run)
+    config = read_config(folder)
+    places = [Path(place) for place in [config.data.store] if place is not None]
+    home, own = folder.resolve().parent.parent, Path(config.run.dir or "").parts
+    if home.parts[-len(own) :] == own:  # a relative place holds where the run was started from
+        places += [home.parents[len(own) - 1] / place for place in places]
+    store = next((place for place in places if is_store(place)), None)
+    if store is None:
+        raise InputError(f"{run}: its store, {config.data.store}, is not there; name texts or a store with --data")
+    return read_texts([store], tokenizer, length, count)
+
+
+def texts_for(
+    model: str | Path, paths: Sequence[str | Path], tokenizer: Tokenizer, length: int, count: int | None = None
+) -> Texts:
+    """The texts at ``paths``; where there are none, those that the run ``model`` holds out.
+
+    Raises InputError for a model of another maker without texts.
+    """
+    if paths:
+        return read_texts(paths, tokenizer, length, count)
+    if not (Path(model) / CONFIG).is_file():
+        raise InputError(f"{model}: has no texts of its own; name files, folders of them or a store with --data")
+    return held_out_texts(model, tokenizer, length, count)
+
+
+def bytes_read(texts: Iterable[Text], tokenizer: Tokenizer) -> int:
+    """Raw UTF-8 bytes of what is read, for bits a byte: of a text that was cut those that its tokens stand for, which
+    is about that much where the tokenizer is not lossless."""
+    sizes = tokenizer.token_bytes()  # [V]
+    return sum(int(sizes[text.ids].sum()) if text.cut else len(text.text.encode("utf-8")) for text in texts)
+
+
+def _sources(
+    path: str | Path, tokenizer: Tokenizer, text_field: str, counts: ReadCounts
+) -> Iterator[Iterator[Document]]:
+    """The documents of each file, or of each domain and language of a store; nothing is opened before it is read."""
+    if is_store(path):
+        yield from stored_documents(path, counts.skipped)
+        return
+    spec = Spec.model_validate(
+        {
+            "sources": [str(path)],
+            "tokenizer": str(tokenizer.folder),
+            "sections": [{"field": text_field, "action": "train"}],
+        }
+    )
+    for file in list_inputs(spec.sources):
+        yield documents(file, spec, counts)
+
+
+def _read(source: Iterable[Document], tokenizer: Tokenizer, length: int, skipped: Counter[str]) -> Iterator[Text]:
+    """The documents as tokens; those that nothing can be predicted of are counted."""
+    start = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
+    for document in source:
+        text = content(document)
+        ids = start + tokenizer.encode(text)
+        if len(ids) < 2:
+            skipped["a single token"] += 1
+        else:
+            cut = max(len(ids) - length, 0)
+            yield Text(document.id, document.domain, document.lang, text, ids[:length], cut)
+
+
+def _in_turns(sources: Sequence[Iterator[Text]], count: int | None) -> list[Text]:
+    """One of each source after another until there are ``count``; in the order of the sources."""
+    if count is None:
+        return list(chain.from_iterable(sources))
+    taken: list[list[Text]] = [[] for _ in sources]
+    left = list(range(len(sources)))
+    while left and count > 0:
+        for place in left[:count]:
+            if (text := next(sources[place], None)) is None:
+                left.remove(place)
+            else:
+                taken[place].append(text)
+                count -= 1
+    return list(chain.from_iterable(taken))
+
+
+def batches(texts: Iterable[RowT], tokens: int) -> Iterator[list[RowT]]:
     """Texts of like length together, longest first, so that rows x longest is at most ``tokens`` (one row at least)."""
-    batch: list[Text] = []
+    batch: list[RowT] = []
     for text in sorted(texts, key=lambda text: len(text.ids), reverse=True):
         if batch and (len(batch) + 1) * len(batch[0].ids) > tokens:
             yield batch
@@ -103,7 +195,7 @@ def batches(texts: Iterable[Text], tokens: int) -> Iterator[list[Text]]:
         yield batch
 
 
-def padded(texts: Sequence[Text], pad_id: int) -> Padded:
+def padded(texts: Sequence[HasIds], pad_id: int) -> Padded:
     """One text a row, filled up to the longest."""
     longest = max(len(text.ids) for text in texts)
     ids = torch.full((len(texts), longest), pad_id, dtype=torch.int64)

@@ -41,6 +41,7 @@ class Chat:
         self._source = template
         self._template = environment().from_string(template)
         self._bos, self._eos = tokenizer.bos_token, tokenizer.eos_token
+        self._opens_turns = self._bos is not None and self._bos in template  # by its name, as in ChatML of SmolLM2
         self._names = {"eos_token": self._eos} | ({} if self._bos is None else {"bos_token": self._bos})
         longest_first = sorted(tokenizer.special_tokens, key=lambda token: (-len(token), token))
         self._tokens = "|".join(map(re.escape, longest_first))
@@ -56,8 +57,9 @@ class Chat:
         trained stretch is trained too, and where ``last`` and the template ends without one, the end-of-text token is
         appended: the end of an answer can be learned.
 
-        Raises InputError where the template cannot render the conversation, where it writes a second begin of text,
-        and where it has no marks and writes earlier turns otherwise than when they were the last.
+        Raises InputError where the template cannot render the conversation, where it writes a second begin of text
+        (unless it begins with that token and spells it out, as one that opens turns), and where it has no marks and
+        writes earlier turns otherwise than when they were the last.
         """
         marks = self._free_marks(conversation, where)
         safe = conversation._replace(
@@ -151,6 +153,8 @@ class Chat:
     def _without_bos(self, spans: list[Span], where: str) -> list[Span]:
         if spans and spans[0].control and spans[0].text == self._bos:
             spans = spans[1:]
+            if self._opens_turns:
+                return spans
         if self._bos != self._eos and any(span.control and span.text == self._bos for span in spans):
             raise InputError(
                 f"{where}: the chat template writes {self._bos} twice, or not at the start; a sequence has one, and "

@@ -8,7 +8,9 @@ from seedbed.data.tokenizer import Tokenizer, load_tokenizer, read_backend
 from seedbed.errors import InputError
 from seedbed.files.atomic import atomic_folder, require_replaceable
 
-_WANTED = ["tokenizer*", "vocab*", "merges.txt", "*tokens*.json", "config.json", "*.model", "*.tiktoken", "*.jinja"]
+VOCABULARIES = ["tokenizer.json", "vocab*", "*.model", "*.tiktoken"]
+"""Files that a vocabulary may be in."""
+_WANTED = [*VOCABULARIES, "tokenizer*", "merges.txt", "*tokens*.json", "config.json", "*.jinja"]
 """Files of a name on the hub that a tokenizer may be made of; not the weights."""
 
 

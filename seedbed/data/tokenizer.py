@@ -68,6 +68,10 @@ class Tokenizer:
         """Id of a token, control tokens among them; None where the vocabulary lacks it."""
         return self._tokens.get(token)
 
+    def same_tokens(self, other: "Tokenizer") -> bool:
+        """Whether both have the same tokens under the same ids, and begin texts with the same one."""
+        return (self._tokens, self.bos_id) == (other._tokens, other.bos_id)
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, without control tokens; "<|eos|>" inside a text stays text.
 

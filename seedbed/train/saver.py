@@ -31,8 +31,17 @@ class _Save:
     step: int
     began: float  # time.perf_counter()
     written: futures.Future[Written]
+    thread: threading.Thread | None
     blocked: float = 0.0
     """Seconds for which training stood still."""
+
+    def ended(self) -> Written:
+        """What was written, once the thread is gone too: while the interpreter goes down, one that still drops its copy
+        ends the process by SIGABRT.
+        """
+        if self.thread is not None:
+            self.thread.join()
+        return self.written.result()
 
 
 class Saver:
@@ -85,7 +94,7 @@ class Saver:
             return
         save, self._save = self._save, None
         began = time.perf_counter()
-        size, ended = save.written.result() if self._sharded else self._job.world.together(save.written.result)
+        size, ended = save.ended() if self._sharded else self._job.world.together(save.ended)
         self._metrics.write(
             {
                 "kind": "checkpoint",
@@ -127,6 +136,7 @@ class Saver:
         self._job.world.together(self._metrics.sync)
         self._job.world.together(lambda: check_finite(found))
         written: futures.Future[Written] = futures.Future()
+        thread = None
         if not (self._sharded or self._job.world.leads):
             written.set_result((0, began))
         elif self._stager is None:
@@ -134,8 +144,9 @@ class Saver:
         else:
             copy = found.copied(self._stager)
             # a daemon: a second signal, which stops at once, does not wait for it
-            threading.Thread(target=_settle, args=(written, lambda: self._write(copy)), daemon=True).start()
-        return _Save(found.path, found.step, began, written)
+            thread = threading.Thread(target=_settle, args=(written, lambda: self._write(copy)), daemon=True)
+            thread.start()
+        return _Save(found.path, found.step, began, written, thread)
 
     def _write(self, found: Snapshot) -> Written:
         size, config = write(found, self._writers), self._job.config.train

@@ -168,12 +168,13 @@ def test_wrong_input(run, data, tmp_path):
         measured([run], empty)
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model(foreign, data, tmp_path):
-    folder = tmp_path / "small"
-    shutil.copytree(foreign, folder)
-    llama(9).save_pretrained(folder)
-    with pytest.raises(InputError, match="its embedding has 9 rows"):
-        measured([folder], data)
+def test_without_data_the_run_s_own_texts(run, foreign):
+    parts = Parts(None, 0)
+    result = analyze([run, foreign], [], parts, quiet, documents=3, length=LENGTH)
+    assert result.data == f"what {run} holds out"
+    assert [member.documents for member in result.members] == [3, 3]
+    with pytest.raises(InputError, match="has no texts of its own"):
+        analyze([foreign], [], parts, quiet)
 
 
 def test_broken_weights_are_told(foreign, data, tmp_path):

@@ -242,6 +242,18 @@ def test_one_begin_of_text_at_most(chat_tok):
             render(TWO_TURNS, template, chat_tok)
 
 
+def test_a_begin_of_text_that_opens_turns(chat_tok, monkeypatch):
+    """As in SmolLM2-Instruct: ids are those of the text that Transformers renders, the first token once."""
+    monkeypatch.setattr(chat_tok, "bos_token", "<|im_start|>")
+    template = CHATML_PLAIN.replace("{{ bos_token }}\n", "")
+    spans = render(TWO_TURNS, template, chat_tok)
+    assert trained(spans) == ["It is 4.<|im_end|>", "Yes.<|im_end|>"]
+    assert controls(spans).count("<|im_start|>") == 3  # the first one is prepended by whoever encodes
+    assert text(spans).startswith("user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n")
+    with pytest.raises(InputError, match=r"<\|im_start\|> twice, or not at the start"):
+        render(TWO_TURNS, f"x{template}", chat_tok)
+
+
 def test_a_tokenizer_whose_begin_is_its_end(chat_tok, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(chat_tok, "bos_token", "<|eos|>")
     assert trained(render(TWO_TURNS, MISTRAL, chat_tok)) == [" It is 4.<|eos|>", " Yes.<|eos|>"]

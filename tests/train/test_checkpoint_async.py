@@ -197,6 +197,19 @@ def test_killed_inside_a_save(tiny_store, tmp_path):
     assert same(weights(run, 6), weights(tmp_path / "alone", 6))
 
 
+def test_no_thread_outlives_its_run(tiny_store, tmp_path, monkeypatch):
+    """One that still drops its copy while the interpreter goes down ends the process by SIGABRT."""
+    real = saver._settle
+
+    def lingering(written, work):
+        real(written, work)
+        time.sleep(0.3)
+
+    monkeypatch.setattr(saver, "_settle", lingering)
+    fit(config(tiny_store, tmp_path / "run", "train.steps=2"), quiet)
+    assert not [thread for thread in threading.enumerate() if thread.daemon]
+
+
 def test_the_best_one_stays(tiny_store, tmp_path, monkeypatch):
     losses = iter([3.0, 1.0, 1.0, 2.0, 4.0, 5.0])
     heldout = {"bits_per_byte": 1.0, "tokens": 1, "bytes": 1}

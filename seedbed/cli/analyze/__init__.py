@@ -3,11 +3,15 @@
 import typer
 
 from seedbed.cli.analyze.cohort import cohort
+from seedbed.cli.analyze.ifd import ifd
 from seedbed.cli.analyze.residual import residual
+from seedbed.cli.analyze.tokens import tokens
 
 app = typer.Typer(help="Look inside models: weights, and what they do with text.", no_args_is_help=True)
 for command in (
     cohort,
+    ifd,
     residual,
+    tokens,
 ):  # fmt: skip
     app.command()(command)

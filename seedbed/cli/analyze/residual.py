@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from seedbed.cli.analyze.present import Data, Out, command_line, present, work
+from seedbed.cli.analyze.present import Out, command_line, present, work
 from seedbed.cli.options import Overwrite
 from seedbed.cli.output import Json
 
@@ -16,12 +16,18 @@ def residual(
         list[Path],
         typer.Argument(metavar="CHECKPOINT...", help="Runs, their checkpoints, Hugging Face folders; at most 8."),
     ],
-    data: Data,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Texts to read: files, folders of them, stores; may be repeated.",
+            show_default="what the first run holds out",
+        ),
+    ] = None,
     every_checkpoint: Annotated[
         bool,
         typer.Option("--every-checkpoint", help="Of a run all checkpoints, and its weights before the first step."),
     ] = False,
-    documents: Annotated[int, typer.Option(min=1, help="Read the first so many.")] = 64,
+    documents: Annotated[int, typer.Option(min=1, help="Texts to read.")] = 64,
     length: Annotated[int, typer.Option(min=2, help="Tokens of a document, at most.")] = 1024,
     out: Out = None,
     as_json: Json = False,
@@ -33,7 +39,7 @@ def residual(
 
     # the names of parts say which weights and tokens they are of
     with work(out, overwrite, ["residual", version("seedbed")], "residual stream") as (parts, tell):
-        result = analyze(checkpoints, data, parts, tell, every_checkpoint, documents, length)
+        result = analyze(checkpoints, data or [], parts, tell, every_checkpoint, documents, length)
         provenance = {"command": command_line(), "seedbed": version("seedbed")}
         tables = {"models": result.members, "stream": result.stream, "norms": result.norms}
         present(result, residual_page(result, provenance), tables, out, as_json)

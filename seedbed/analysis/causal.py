@@ -1,0 +1,66 @@
+"""Causal language models of Transformers: loaded, and told from what only looks like one."""
+
+import warnings
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import nn
+
+from seedbed.analysis.foreign import Foreign, in_memory, some
+from seedbed.errors import InputError
+from seedbed.measure.evaluating import evaluating
+from seedbed.model import Decoder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+
+def vocabulary_of(module: nn.Module) -> int:
+    """Rows of the embedding."""
+    if isinstance(module, Decoder):
+        return len(module.embed.weight)
+    return module.get_input_embeddings().weight.shape[0]  # pyright: ignore
+
+
+def body_of(module: nn.Module) -> nn.Module:
+    """A Transformers model without its head."""
+    return getattr(module, getattr(module, "base_model_prefix", ""), module)
+
+
+def causal_model(foreign: Foreign, config: "PreTrainedConfig") -> "PreTrainedModel":
+    """As Transformers loads it, in fp32.
+
+    Raises InputError where it is none, also an encoder that passes for one, or where a weight is missing. Warns of
+    tensors that it does not use.
+    """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    kind = cast("type[PreTrainedModel] | None", MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None))
+    problem = None
+    if getattr(config, "is_encoder_decoder", False):
+        problem = "an encoder with a decoder"
+    elif config.get_text_config() is not config:
+        problem = "reads more than text"
+    elif kind is None:
+        problem = f"{', '.join(config.architectures or [type(config).__name__])} does not predict the next token"
+    if problem is not None or kind is None:
+        raise InputError(f"{foreign.path}: {problem}; give a causal language model of text")
+    module, told = in_memory(foreign, kind, torch.float32)
+    lost = {*told["missing_keys"], *(str(key) for key in told["mismatched_keys"])}
+    if lost:
+        raise InputError(f"{foreign.path}: not all weights of {kind.__name__} are there: {some(sorted(lost))}")
+    if told["unexpected_keys"]:
+        warnings.warn(
+            f"{foreign.path}: {kind.__name__} does not use {some(sorted(told['unexpected_keys']))}", stacklevel=3
+        )
+    if _sees_ahead(module):
+        raise InputError(f"{foreign.path}: {kind.__name__} sees later tokens too (an encoder); give a causal one")
+    return module
+
+
+def _sees_ahead(module: "PreTrainedModel") -> bool:
+    """Whether the first token's scores depend on the second."""
+    ids = torch.tensor([[0, 0], [0, vocabulary_of(module) - 1]])
+    with evaluating(module):
+        one, other = module(input_ids=ids, use_cache=False).logits[:, 0]  # [V] each
+    return not torch.allclose(one, other, rtol=1e-4, atol=1e-5 * float(one.abs().max()))

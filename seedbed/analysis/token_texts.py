@@ -1,0 +1,58 @@
+"""Texts to show token by token: which ones, and what each token stands for."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
+
+import numpy as np
+
+from seedbed.analysis.texts import Text
+from seedbed.data.tokenizer import Tokenizer
+
+
+def spread(texts: Sequence[Text], count: int) -> list[Text]:
+    """``count`` of ``texts``, the first of each domain and language, then the second of each: without a look at what
+    any model makes of them.
+    """
+    groups: dict[tuple[str, str], list[Text]] = {}
+    for text in texts:
+        groups.setdefault((text.domain, text.lang), []).append(text)
+    turns = chain.from_iterable(zip_longest(*groups.values()))
+    return [text for text in turns if text is not None][:count]
+
+
+def pieces(
+    text: Text, tokenizer: Tokenizer, lengths: np.ndarray, end: int
+) -> Iterator[tuple[str, list[tuple[int, str]]]]:
+    """The first ``end`` tokens of ``text`` as pieces that can be shown: what stands there, and for each token its place
+    and its own text. Tokens that share a character make one piece; then a token's own text is its bytes, ``E4 BD``.
+
+    ``lengths`` [V] are the tokenizer's ``token_bytes``. Where decoding does not give the text back, each token is
+    decoded by itself.
+    """
+    names = {i: name for name, i in tokenizer.special_tokens.items()}
+    raw = text.text.encode("utf-8")
+    exact = raw.startswith(tokenizer.decode(text.ids).rstrip("\ufffd").encode("utf-8"))
+    at, start, held = 0, 0, []  # bytes read, first byte and tokens of the piece in the making
+    for place, token in enumerate(text.ids[:end]):
+        if lengths[token] == 0 or not exact:
+            own = names.get(token) or tokenizer.decode([token])
+            yield own, [(place, own)]
+            continue
+        held.append((place, raw[at : at + int(lengths[token])]))
+        at += int(lengths[token])
+        if at == len(raw) or raw[at] & 0xC0 != 0x80:  # a character begins next
+            yield _piece(raw[start:at], held)
+            start, held = at, []
+    if held:
+        yield _piece(raw[start:at], held)
+
+
+def _piece(raw: bytes, held: list[tuple[int, bytes]]) -> tuple[str, list[tuple[int, str]]]:
+    return raw.decode("utf-8", "replace"), [(place, _own(part)) for place, part in held]
+
+
+def _own(part: bytes) -> str:
+    try:
+        return part.decode("utf-8")
+    except UnicodeDecodeError:
+        return part.hex(" ").upper()

@@ -1,0 +1,175 @@
+"""The page on the gain of one model over another, token by token."""
+
+from collections.abc import Mapping, Sequence
+
+from seedbed.measure.gains import LEAST_DOCUMENTS, LEVEL
+from seedbed.report.render import count, number
+from seedbed.report.sections import Page, Picture, Section, TableView
+from seedbed.report.token_spans import coloured
+from seedbed.report.tokens_figures import bins_figure, groups_figure, histograms_figure
+from seedbed.report.tokens_rows import GroupRow, Mean, ShownText, TokenGains, TokenRow
+
+DEFINITIONS = {
+    "Loss": "−ln p of the token that came, in nats; the first token of a document is not predicted.",
+    "Gain Δℓ": "Loss under A minus loss under B, in nats: above 0 where B is better.",
+    "Symmetric probability gain": "(p_B − p_A) / (p_A + p_B) = tanh(Δℓ / 2), from −1 to 1: 0.5 where the token is "
+    "three times as likely under B.",
+    "Difficulty": "Mean of the two losses of a token, in nats.",
+    "Bins": "Tokens ranked by difficulty and cut into ten parts of equal count.",
+    "Mean": "Over tokens: a long document counts more than a short one.",
+    "Interval": f"Percentile bootstrap over documents at {LEVEL} %: whole documents are drawn with replacement, the "
+    f"same draws for all groups; bins stay as they are. None for groups of fewer than {LEAST_DOCUMENTS} documents.",
+    "Better": "Share of tokens that are likelier under B.",
+    "Little": "Share of tokens whose symmetric probability gain is within ±0.1.",
+    "Bits a byte": "Summed loss / ln 2 / bytes of the UTF-8 text that the predicted tokens stand for.",
+    "Rank": "1 + number of tokens of the vocabulary that the model holds likelier.",
+    "Total": "Summed gain over all occurrences of a token, in nats.",
+}
+BINNING = (
+    "Both models have the same say in what is difficult: exchange them, and each bin keeps its tokens and its gain "
+    "turns its sign. Binned by the loss of A alone, the hard bins would collect tokens that A happens to miss, and any "
+    "other model would seem to gain there (regression to the mean). The mean of both takes this away where the two "
+    "losses vary equally; where one varies more, its model looks worse in the hard bins and better in the easy ones."
+)
+
+
+def tokens_page(result: TokenGains, shown: list[ShownText], provenance: Mapping[str, str]) -> Page:
+    """``shown`` are coloured; ``provenance`` has what else was run."""
+    everything = result.overall
+    lead = (
+        f"A is {result.a}, B is {result.b}: both predict the same {count(everything.tokens)} tokens of "
+        f"{count(everything.documents)} documents. Intervals are over documents, for these two sets of weights; no "
+        "number has an error bar over training seeds."
+    )
+    sections = [
+        _distribution(result),
+        _difficulty(result.bins),
+        *_groups([row for row in (*result.domains, *result.languages) if row.name != "(none)"]),
+        Section(
+            "Tokens",
+            ["Tokens of the vocabulary by their summed gain, which a frequent token with a small gain may lead. The "
+             "extremes of many: no error bars, and part of each is chance."],
+            tables=[_tokens("Most gained by B", result.gaining), _tokens("Most lost by B", result.losing)],
+        ),
+    ]  # fmt: skip
+    if shown:
+        sections.append(_texts(result, shown))
+    return Page(
+        title=f"Token gains of {result.b} over {result.a}",
+        lead=lead,
+        sections=sections,
+        definitions=DEFINITIONS,
+        provenance={
+            "tokenizer (SHA-256)": result.tokenizer,
+            "resamples, seed": f"{count(result.resamples)}, {result.seed}",
+            **provenance,
+        },
+        tiles={
+            f"gain of B, nats a token ({_interval(everything.gain)})": number(everything.gain.mean),
+            f"bits a byte, {result.a}": number(everything.bits_per_byte_a, 4),
+            f"bits a byte, {result.b}": number(everything.bits_per_byte_b, 4),
+            "of tokens likelier under B": _percent(everything.better),
+            "of tokens change little": _percent(everything.little),
+        },
+    )
+
+
+def _distribution(result: TokenGains) -> Section:
+    read = f"Documents are read up to {count(result.length)} tokens: {count(result.cut_documents)} were cut"
+    read += f", {count(result.cut_tokens)} tokens left off." if result.cut_documents else "."
+    skipped = [f"Not read: {count(n)} × {reason}." for reason, n in result.skipped.items()]
+    picture = Picture(
+        "gains",
+        histograms_figure(result),
+        f"{count(result.overall.tokens)} tokens by their gain: blue, likelier under B; vermillion, likelier under A; "
+        "logarithmic counts. The outermost bars on the left hold all beyond them, 0.5 % of the tokens at both ends "
+        "together.",
+        "Two histograms of the gain of each token, in nats and as symmetric probability gain.",
+    )
+    tables = [_gains("All tokens", "tokens", [result.overall]), _losses("tokens", [result.overall])]
+    return Section("How the gain is spread", [read, *skipped], [picture], tables, result.remarks)
+
+
+def _difficulty(bins: Sequence[GroupRow]) -> Section:
+    picture = Picture(
+        "difficulty",
+        bins_figure(bins),
+        f"Mean gain of tokens by difficulty, about {count(bins[0].tokens)} tokens a bin; bars are {LEVEL} % intervals "
+        "over documents, bins fixed.",
+        "Mean gain in ten bins of difficulty, with intervals.",
+    )
+    return Section("By difficulty", [BINNING], [picture], [_gains("Bins of difficulty", "bin", bins)])
+
+
+def _groups(groups: Sequence[GroupRow]) -> list[Section]:
+    if not groups:
+        return []
+    few = [row.name for row in groups if row.gain.low is None]
+    problems = [f"Fewer than {LEAST_DOCUMENTS} documents, so no interval: {', '.join(few)}."] if few else []
+    picture = Picture(
+        "groups",
+        groups_figure(groups),
+        f"Mean gain of the tokens of each domain and language, {LEVEL} % intervals over documents; hollow: too few "
+        "documents for one.",
+        "Mean gain by domain and language, with intervals.",
+    )
+    tables = [_gains("Domains and languages", "group", groups), _losses("group", groups)]
+    return [Section("By domain and language", pictures=[picture], tables=tables, problems=problems)]
+
+
+def _texts(result: TokenGains, shown: list[ShownText]) -> Section:
+    paragraphs = [
+        f"{count(len(shown))} documents, the first of each domain and language in turn, chosen before anything was "
+        "measured. The shade is the symmetric probability gain. Point at a token for both probabilities, its rank in "
+        "each model, gain and difficulty.",
+        "Tokens that share a character stand as one, with the gain of all of them together. ↵ is a newline, ⇥ a tab; "
+        "what nothing predicts is grey with dots below.",
+    ]
+    return Section("Token by token", paragraphs, html=coloured(shown, result.a, result.b, result.vocabulary))
+
+
+def _gains(title: str, first: str, rows: Sequence[GroupRow]) -> TableView:
+    columns = [
+        first, "documents", "tokens", "difficulty", "gain", "interval", "prob. gain", "interval", "better", "little",
+    ]  # fmt: skip
+    cells = [
+        [
+            row.name, count(row.documents), count(row.tokens), f"{row.lowest:.2f}–{row.highest:.2f}",
+            f"{row.gain.mean:+.3f}", _interval(row.gain), f"{row.probability_gain.mean:+.3f}",
+            _interval(row.probability_gain), _percent(row.better), _percent(row.little),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return TableView(title, columns, cells)
+
+
+def _losses(first: str, rows: Sequence[GroupRow]) -> TableView:
+    columns = [first, "loss A", "loss B", "bits a byte A", "bits a byte B", "bytes"]
+    cells = [
+        [
+            row.name, f"{row.loss_a:.3f}", f"{row.loss_b:.3f}", number(row.bits_per_byte_a, 4),
+            number(row.bits_per_byte_b, 4), count(row.bytes),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return TableView("Losses, nats a token, and bits a byte", columns, cells)
+
+
+def _tokens(title: str, rows: Sequence[TokenRow]) -> TableView:
+    columns = ["token", "id", "count", "loss A", "loss B", "mean gain", "total"]
+    cells = [
+        [
+            repr(row.token), str(row.id), count(row.count), f"{row.loss_a:.3f}", f"{row.loss_b:.3f}",
+            f"{row.gain:+.3f}", f"{row.total:+.1f}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return TableView(title, columns, cells, brief=False)
+
+
+def _interval(mean: Mean) -> str:
+    return "–" if mean.low is None or mean.high is None else f"{mean.low:+.3f} to {mean.high:+.3f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

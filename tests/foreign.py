@@ -1,0 +1,96 @@
+"""Tiny random checkpoints of Transformers, each with a tokenizer; saved once a session, tests only read them."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import sentences
+
+VOCAB, LENGTH = 320, 64
+SMALL = {
+    "vocab_size": VOCAB, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": LENGTH, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1,
+}  # fmt: skip
+GROUPED = {**SMALL, "num_key_value_heads": 2, "head_dim": 4}
+GPT = {
+    "vocab_size": VOCAB, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": LENGTH, "bos_token_id": 0,
+    "eos_token_id": 1,
+}  # fmt: skip
+
+# family -> (configuration, its options); the model is what Transformers makes of it to predict the next token
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2Config", GPT),
+    "gpt_neox": ("GPTNeoXConfig", SMALL),
+    "phi3": ("Phi3Config", {**GROUPED, "original_max_position_embeddings": LENGTH}),
+    "llama": ("LlamaConfig", {**GROUPED, "tie_word_embeddings": False}),
+    "qwen3": ("Qwen3Config", {**GROUPED, "tie_word_embeddings": True}),
+    "olmo2": ("Olmo2Config", GROUPED),
+    "gemma2": ("Gemma2Config", {**GROUPED, "sliding_window": 8}),
+    "mistral": ("MistralConfig", {**GROUPED, "sliding_window": 8}),
+    "mixtral": ("MixtralConfig", {**GROUPED, "num_local_experts": 3}),
+    "bloom": ("BloomConfig", {**GPT, "hidden_size": 16}),
+    "cohere": ("CohereConfig", {**GROUPED, "logit_scale": 0.25}),
+    "mamba": ("MambaConfig", {"vocab_size": VOCAB, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 2,
+                              "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}),
+}  # fmt: skip
+
+
+def build(family: str, scale: float = 20.0, **options: Any):
+    """A random model of ``family``, its matrices ``scale`` times as large as drawn, so that its scores differ."""
+    transformers = pytest.importorskip("transformers")
+    name, known = FAMILIES[family]
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, name)(**{**known, **options}))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(scale)
+    return model.eval()
+
+
+def save_pickles(model, folder: Path, shards: int = 1) -> Path:
+    """As releases of Transformers up to 4 saved: one file, or several with an index."""
+    folder.mkdir(parents=True)
+    model.config.save_pretrained(folder)
+    state = model.state_dict()
+    if shards == 1:
+        torch.save(state, folder / "pytorch_model.bin")
+        return folder
+    names, places = list(state), {}
+    for number in range(shards):
+        file = f"pytorch_model-{number + 1:05d}-of-{shards:05d}.bin"
+        part = names[number::shards]
+        torch.save({name: state[name] for name in part}, folder / file)
+        places |= dict.fromkeys(part, file)
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def foreign_tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A byte-level tokenizer of VOCAB tokens, as Transformers reads it."""
+    from seedbed.data.bpe import train_tokenizer
+
+    folder = tmp_path_factory.mktemp("foreign") / "tokenizer"
+    train_tokenizer(sentences(300, seed=1), VOCAB, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def foreign_folder(tmp_path_factory: pytest.TempPathFactory, foreign_tokenizer_folder: Path) -> Callable[[str], Path]:
+    """The folder of a family's checkpoint (safetensors) with its tokenizer; made when it is first asked for."""
+    root = tmp_path_factory.mktemp("families")
+
+    def folder(family: str) -> Path:
+        place = root / family
+        if not place.exists():
+            build(family).save_pretrained(place)
+            for name in ("tokenizer.json", "tokenizer_config.json"):
+                shutil.copy(foreign_tokenizer_folder / name, place / name)
+        return place
+
+    return folder

@@ -1,0 +1,118 @@
+"""The page of instruction-following difficulty: every number with its name, every foreign text escaped."""
+
+import math
+
+import pytest
+from matplotlib.figure import Figure
+
+from seedbed.measure.ifd import correlation, summary
+from seedbed.measure.table import Rows
+from seedbed.report.ifd_figures import Model, change_figure, distribution_figure, length_bias_figure, window_of
+from seedbed.report.ifd_page import EXCERPT, ifd_page
+from seedbed.report.ifd_rows import CorrelationRow, IfdResult, IfdRow, ResponseLosses, Sample, SummaryRow
+from seedbed.report.sections import page_html
+from seedbed.report.style import AFTER, BEFORE, figure_svg
+
+
+def result(two: bool, n: int = 30, **changes) -> IfdResult:
+    rows = Rows(
+        IfdRow(
+            f"r{i}",
+            f"a.jsonl:{i}",
+            20 + i,
+            3 + 4 * i,
+            ResponseLosses(1 + i / n, 1.5, (1 + i / n) / 1.5),
+            *((ResponseLosses(2.0, 2.5, 0.8), (1 + i / n) / 2, 0.6) if two else ()),
+        )
+        for i in range(n)
+    )
+    ifds, lengths = [row.checkpoint.ifd for row in rows], [row.response_tokens for row in rows]
+    values = {
+        "checkpoint": "<after>",
+        "base": "before" if two else None,
+        "template": "tokenizer",
+        "begins": "<|bos|>",
+        "base_has_template": False,
+        "rows": rows,
+        "summaries": Rows(
+            SummaryRow("all", name, summary(ifds)) for name in ("checkpoint.ifd", *(["ratio"] if two else []))
+        ),
+        "correlations": Rows([CorrelationRow("all", "response_tokens", "checkpoint.ifd", correlation(lengths, ifds))]),
+        "samples": [Sample("lowest", rows[0], "<script>问题", "回答 & " + "长" * 2 * EXCERPT)],
+        "skipped": {"empty response": 2},
+    }
+    return IfdResult(**(values | changes))
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_a_page(two):
+    page = ifd_page(result(two), {"command": "seedbed analyze ifd"})
+    html = page_html(page)
+    assert "<script>" not in html and "&lt;script&gt;问题" in html and "回答 &amp; 长" in html
+    assert "IFD of &lt;after&gt;" in html
+    assert f"… (+{EXCERPT + 5:,} characters)" in html
+    assert "left out: 2 × empty response" in html
+    assert "seedbed analyze ifd" in html
+    assert ("before has no chat template of its own" in html) == two
+    assert ("median loss ratio" in page.tiles) == two
+    assert page.tiles["responses under 20 tokens"] == "5"  # 3, 7, 11, 15, 19
+    assert [picture.name for picture in page.pictures] == (
+        ["ifd_distribution", "length_bias", "ifd_change"] if two else ["ifd_distribution", "length_bias"]
+    )
+    assert page_html(ifd_page(result(two), {"command": "seedbed analyze ifd"})) == html  # the same bytes
+
+
+def test_what_the_page_says_of_the_reading():
+    plain = page_html(ifd_page(result(True, template="none", begins=""), {}))
+    assert "plain text" in plain and "no loss counts the first token" in plain
+    assert "no chat template of its own" not in plain
+    chat = page_html(ifd_page(result(True, template="chatml", base_has_template=True), {}))
+    assert "template chatml" in chat and "Both losses start from &lt;|bos|&gt;" in chat
+    assert "no chat template of its own" not in chat
+
+
+def test_a_page_of_a_single_record():
+    page = ifd_page(result(True, n=1), {})
+    assert "records" in page.tiles and page_html(page)
+    assert math.isnan(result(True, n=1).summaries[0].summary.std)
+
+
+def test_the_window_is_odd_and_a_tenth():
+    assert [window_of(n) for n in (0, 10, 60, 100, 1000)] == [5, 5, 7, 11, 101]
+
+
+def lines(figure: Figure, panel: int) -> list[list[float]]:
+    return [list(line.get_ydata()) for line in figure.axes[panel].lines]  # pyright: ignore
+
+
+def test_the_length_bias_figure_shows_what_it_is_given():
+    lengths = [float(n) for n in range(2, 42)]
+    models = [
+        Model("before", [1 - 1 / n for n in lengths], BEFORE),
+        Model("after", [1 + 1 / n for n in lengths], AFTER),
+    ]
+    figure = length_bias_figure(lengths, models, [0.5] * 40, 20)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["IFD of before", "IFD of after", "loss ratio"]
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() != figure.axes[2].get_ylim()
+    assert all(axes.get_xscale() == "log" for axes in figure.axes)
+    offsets = figure.axes[0].collections[0].get_offsets()
+    assert offsets[:, 0].tolist() == lengths and offsets[:, 1].tolist() == list(models[0].ifd)  # pyright: ignore
+    medians = lines(figure, 2)[0]
+    assert medians == [0.5] * 36
+    assert lines(figure, 0)[0] == pytest.approx([1 - 1 / n for n in lengths[2:-2]])  # monotone: the middle of five
+
+
+def test_shares_add_up():
+    figure = distribution_figure([Model("one", [0.5, 0.6, 1.2, 1.3], AFTER)])
+    outline = figure.axes[0].patches[0].get_data().values  # pyright: ignore
+    assert sum(outline) == pytest.approx(1.0)
+
+
+def test_figures_of_one_value():
+    one = Model("one", [1.0], AFTER)
+    for figure in (
+        length_bias_figure([30.0], [one], None, 20),
+        distribution_figure([one]),
+        change_figure(one, one, [1]),
+    ):
+        assert "<svg" in figure_svg(figure)
