@@ -6,35 +6,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
 
-from seedbed.analysis.models import LanguageModel, open_model
+from seedbed.analysis.models import LanguageModel
 from seedbed.analysis.parts import Parts
+from seedbed.analysis.residual_sources import Source, names_of, sources_of
 from seedbed.analysis.texts import Texts, batches, padded, texts_for
-from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
-from seedbed.files.steps import step_folders
 from seedbed.measure.stream import EMBEDDED, GROUPS, StreamSums, following
 from seedbed.measure.table import Rows
 from seedbed.report.residual_rows import MEASURES, Member, NormRow, ResidualResult, StreamRow
-from seedbed.train.run import CONFIG, read_config
-from seedbed.train.setup import checkpoint_of, initial_model
 
 MOST = 8
 """Models side by side: so many that curves can be told apart."""
 TOKENS = 2048
 """Of a batch, padding included; one longer document is a batch of its own."""
-
-
-class Source(NamedTuple):
-    """A model to measure, not yet opened."""
-
-    model: str
-    step: int | None
-    told: str  # where its weights are from
-    drawn: str  # SHA-256 of the configuration that decides weights that are in no file
-    open: Callable[[], LanguageModel]
 
 
 def analyze(
@@ -59,22 +45,22 @@ def analyze(
     problems: list[str] = []
     read: dict[tuple[str, int], Texts] = {}  # by tokenizer and length
     members, stream, norms = Rows[Member](), Rows[StreamRow](), Rows[NormRow]()
-    for name, path in zip(_names(paths), paths, strict=True):
+    for name, path in zip(names_of(paths), paths, strict=True):
         count = len(members)
-        for source in _sources(name, path, every_checkpoint, problems):
+        for source in sources_of(name, path, every_checkpoint, problems):
             try:
                 model = source.open()
             except (InputError, OSError) as error:
                 if not every_checkpoint:
                     raise
-                problems.append(f"{name}, {_at(source)}: passed over: {error}")
+                problems.append(f"{name}, {source.at}: passed over: {error}")
                 continue
             longest = min(length, model.max_length)
             key = model.tokenizer.hash, longest
             if key not in read:
                 read[key] = texts_for(paths[0], data, model.tokenizer, longest, documents)
-            texts, weights = read[key], _digest(map(sha256, model.files))
-            decides = _digest([weights, source.drawn, str(model.module.config)])
+            texts, weights = read[key], _digest(sha256(file) for file in model.files)
+            decides = _digest((weights, source.drawn, str(model.module.config)))
             sums = _measured(model, source, decides, texts, parts, tell, tokens)
             members.append(_member(source, sums, texts, weights))
             stream += _stream_rows(source, sums)
@@ -89,53 +75,9 @@ def analyze(
     return ResidualResult(members, stream, norms, told, length, problems)
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
-    """The folders' names; the whole paths where two are the same. Raises InputError for a path given twice."""
-    places = [path.resolve() for path in paths]
-    for place, path in zip(places, paths, strict=True):
-        if places.count(place) > 1:
-            raise InputError(f"{path}: given twice; give each model once")
-    names = [place.name for place in places]
-    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
-
-
-def _sources(name: str, path: Path, every_checkpoint: bool, problems: list[str]) -> Iterator[Source]:
-    """The newest whole checkpoint of a run, or all of them, oldest first; any other checkpoint as it is."""
-    folders = step_folders(path)[::-1]
-    if every_checkpoint and folders:
-        yield from _drawn(name, path, folders, problems)
-    elif (path / CONFIG).is_file():
-        folders = [checkpoint_of(path)]
-    else:
-        folders = [path]
-    for folder in folders:
-        step = re.fullmatch(r"step_(\d+)", folder.resolve().name)
-        yield Source(name, int(step[1]) if step else None, str(folder), _digest(folder), lambda f=folder: open_model(f))
-
-
-def _drawn(name: str, path: Path, folders: Sequence[Path], problems: list[str]) -> Iterator[Source]:
-    """The weights before the first step of the run at ``path``."""
-    config = read_config(path)
-    tokenizer = next((folder / "tokenizer" for folder in folders if (folder / "tokenizer").is_dir()), None)
-    if tokenizer is None:
-        problems.append(f"{name}, step 0: passed over: no checkpoint has its tokenizer")
-        return
-
-    def make() -> LanguageModel:
-        module, _ = initial_model(config)
-        return LanguageModel(name, module.eval(), load_tokenizer(tokenizer), config.model.max_seq_len)
-
-    told = "drawn again from the run's configuration and seed"
-    yield Source(name, 0, told, sha256(path / CONFIG), make)
-
-
 def _digest(texts: Iterable[str]) -> str:
     """SHA-256 over several texts, such as hashes."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
-
-
-def _at(source: Source) -> str:
-    return source.told if source.step is None else f"step {source.step}"
 
 
 def _measured(
@@ -149,7 +91,7 @@ def _measured(
 ) -> StreamSums:
     groups, total = list(batches(texts.texts, tokens)), StreamSums()
     for number, group in enumerate(groups, 1):
-        tell(f"{source.model}, {_at(source)}: batch {number:,} of {len(groups):,}")
+        tell(f"{source.model}, {source.at}: batch {number:,} of {len(groups):,}")
         rows = padded(group, model.tokenizer.eos_id)
         ids, doc_ids = rows.ids.to(model.device), rows.doc_ids.to(model.device)
 
