@@ -38,7 +38,8 @@ def analyze(
 
     ``every_checkpoint`` measures all checkpoints of the runs among ``paths``, and the weights before the first step,
     drawn again from the run's configuration; damaged ones are passed over with the reason. One model is in memory at a
-    time. Raises InputError for what cannot be opened or read, and for more models than curves can be told apart.
+    time. Raises InputError for what cannot be opened or read, a stream that is not finite, and for more models than
+    curves can be told apart.
     """
     if len(paths) > MOST:
         raise InputError(f"{paths[MOST]}: give at most {MOST} models; figures tell no more apart")
@@ -62,6 +63,11 @@ def analyze(
             texts, weights = read[key], _digest(sha256(file) for file in model.files)
             decides = _digest((weights, source.drawn, str(model.module.config)))
             sums = _measured(model, source, decides, texts, parts, tell, tokens)
+            if broken := _broken(sums):
+                if not every_checkpoint:
+                    raise InputError(f"{path}: {broken}")
+                problems.append(f"{name}, {source.at}: passed over: {broken}")
+                continue
             members.append(_member(source, sums, texts, weights))
             stream += _stream_rows(source, sums)
             norms += _norm_rows(source, sums)
@@ -103,6 +109,14 @@ def _measured(
         batch = hashlib.sha256(rows.ids.numpy().tobytes() + rows.doc_ids.numpy().tobytes()).hexdigest()
         total.add(StreamSums(**parts.get(f"{decides} {batch}", sums)))
     return total
+
+
+def _broken(sums: StreamSums) -> str | None:
+    for layer in range(EMBEDDED, len(sums.stream) - 1):
+        if not math.isfinite(sums.mean(sums.stream[str(layer)], "norm")):
+            where = "the embedded input" if layer == EMBEDDED else f"the stream after layer {layer}"
+            return f"{where} is not finite; look for broken weights"
+    return None
 
 
 def _member(source: Source, sums: StreamSums, texts: Texts, weights: str) -> Member:
@@ -198,7 +212,7 @@ def _problems(source: Source, sums: StreamSums, stream: Sequence[StreamRow]) -> 
         if (value := getattr(row, name)) is not None and not math.isfinite(value)
     ]
     if broken:
-        yield f"{where}: not finite: {_some('', list(dict.fromkeys(broken)))}; look for broken weights or zero vectors"
+        yield f"{where}: not finite: {_some('', list(dict.fromkeys(broken)))}; a vector in them is zero"
 
 
 def _some(what: str, names: Sequence[str]) -> str:

@@ -182,9 +182,18 @@ def test_broken_weights_are_told(foreign, data, tmp_path):
     model: Any = open_model(foreign).module
     with torch.no_grad():
         model.get_parameter("model.layers.1.mlp.down_proj.weight")[0, 0] = math.nan
+    shutil.copytree(foreign, folder)
     model.save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        if (foreign / name).is_file():
-            (folder / name).write_bytes((foreign / name).read_bytes())
+    with pytest.raises(InputError, match="broken: the stream after layer 1 is not finite"):
+        measured([folder], data)
+
+
+def test_zero_vectors_are_told(foreign, data, tmp_path):
+    folder = tmp_path / "zero"
+    shutil.copytree(foreign, folder)
+    model: Any = open_model(foreign).module
+    with torch.no_grad():
+        model.get_parameter("model.embed_tokens.weight").zero_()
+    model.save_pretrained(folder)
     (told,) = measured([folder], data).problems
-    assert told.startswith("broken: not finite: norm of layer 1, rms of layer 1")
+    assert told.startswith("zero: not finite: massive of the embedded input")
