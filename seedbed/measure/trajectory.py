@@ -7,12 +7,12 @@ from typing import Any
 
 from seedbed.facts.fact import in_order
 from seedbed.measure.rows import WeightRow
-from seedbed.measure.spectra import SCALE_FREE, MatrixStats
+from seedbed.measure.spectra import MatrixStats
 
 MEASURES = ("stable_rank", "row_cosine", "entropy_rank", "er99", "std")
 """Fields of MatrixStats that are followed (S0 figs. 4 to 8, S2, S1)."""
 
-SCALE_FREE_MEASURES = tuple(name for name in MEASURES if name in SCALE_FREE)
+SCALE_FREE = tuple(name for name in MEASURES if name != "std")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def recorded(run: str, metrics_row: dict[str, Any]) -> list[TrajectoryRow]:
 def reference(run: str, component: str, gaussians: Sequence[dict[str, Any]]) -> Reference:
     """The means of the ``measures`` of the Gaussian matrices that stand beside a component's."""
     means: dict[str, float | None] = {}
-    for name in SCALE_FREE_MEASURES:
+    for name in SCALE_FREE:
         values = [one[name] for one in gaussians]
         means[name] = None if None in values else fmean(values)
     return Reference(run, component, **means)
