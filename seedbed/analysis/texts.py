@@ -107,7 +107,9 @@ def held_out_texts(run: str | Path, tokenizer: Tokenizer, length: int, count: in
     config = read_config(folder)
     places = [Path(place) for place in [config.data.store] if place is not None]
     home, own = folder.resolve().parent.parent, Path(config.run.dir or "").parts
-    if home.parts[-len(own) :] == own:  # a relative place holds where the run was started from
+    if (
+        len(own) < len(home.parts) and home.parts[-len(own) :] == own
+    ):  # a relative place holds where the run was started from
         places += [home.parents[len(own) - 1] / place for place in places]
     store = next((place for place in places if is_store(place)), None)
     if store is None:
