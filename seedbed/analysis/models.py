@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from seedbed.analysis.apart import apart, one_document_first
-from seedbed.analysis.causal import body_of, causal_model, vocabulary_of
+from seedbed.analysis.causal import body_of, causal_kind, causal_model, vocabulary_of
 from seedbed.analysis.foreign import configuration, find_foreign
 from seedbed.analysis.foreign_tokenizer import foreign_tokenizer
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
@@ -168,8 +168,8 @@ def open_model(path: str | Path, device: str = "cpu") -> LanguageModel:
         opened = LanguageModel(name, model.to(device).eval(), tokenizer, config.model.max_seq_len, tuple(files))
     else:
         config = configuration(foreign)
-        tokenizer = foreign_tokenizer(foreign, config)
-        module = causal_model(foreign, config)
+        kind, tokenizer = causal_kind(foreign, config), foreign_tokenizer(foreign, config)
+        module = causal_model(foreign, kind)
         module.to(device)  # pyright: ignore (its type of `to` is odd)
         length = getattr(config, "max_position_embeddings", None) or UNBOUNDED
         opened = LanguageModel(name, module, tokenizer, length, tuple(foreign.files))
