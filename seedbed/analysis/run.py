@@ -7,11 +7,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from seedbed.analysis.weights import affordable, weight_rows
 from seedbed.config import Config
 from seedbed.data.store import Store
+from seedbed.errors import InputError
 from seedbed.facts.table import parameter_facts
 from seedbed.files.atomic import write_atomic
 from seedbed.measure.rows import WeightRow
@@ -66,9 +67,20 @@ def write_snapshot(run_dir: Path, before: Snapshot) -> None:
     write_atomic(run_dir / INITIAL, _SNAPSHOT.dump_json(before, indent=1))
 
 
+def read_snapshot(run_dir: Path) -> Snapshot:
+    """What a run was before its first step. Raises InputError where that is missing or damaged."""
+    path = run_dir / INITIAL
+    try:
+        return _SNAPSHOT.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"{path}: missing; copy the run's folder again") from None
+    except ValidationError as error:
+        raise InputError(f"{path}: damaged ({error.error_count()} errors); copy the run's folder again") from None
+
+
 def write_page(run_dir: Path, model: Decoder, config: Config, store: Store, sample: str) -> Path:
     """Write ``report.html`` of a run that ended with ``model``; returns its path."""
-    before, after = _SNAPSHOT.validate_json((run_dir / INITIAL).read_bytes()), snapshot(model, store)
+    before, after = read_snapshot(run_dir), snapshot(model, store)
     report = RunReport(
         name=str(run_dir),
         config=config.dump(),

@@ -13,8 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SCALE_FREE = ("stable_rank", "entropy_rank", "er90", "er95", "er99", "row_cosine")  # beside the condition number
-COSINE_ROWS = 2048  # the pairs of a 100,000-row table would cost more than its singular values
+from seedbed.measure.cosine import MEAN_ROWS, mean_cosine, row_cosine
+from seedbed.measure.gaussian import gaussian_cosine, gaussian_spectra
+from seedbed.measure.singular import float64_blocks, gram_of, power_of_two, singular_values
+
+SCALE_FREE = ("stable_rank", "entropy_rank", "er90", "er95", "er99")  # beside condition number and row cosine
+SINGLE = "a single row or column: rank measures are 1 by definition"
 
 
 @dataclass(frozen=True)
@@ -45,53 +49,76 @@ class MatrixStats:
 
 def matrix_stats(weight: Tensor) -> MatrixStats:
     """All measures of ``weight`` [m, n], of any float dtype and device; never raises on what it holds."""
-    shape = tuple(weight.shape)
+    return spectrum(weight)[0]
+
+
+def spectrum(weight: Tensor) -> tuple[MatrixStats, Tensor | None]:
+    """All measures of ``weight`` [m, n], and the singular values [r] they are of: descending, float64, on its device.
+
+    The values are None where there is a problem. Beside the weight, memory goes to matrices [r, r] in float64, to
+    ``cosine.MEAN_ROWS`` rows and to blocks of a fixed size.
+    """
+    stats = _entries(weight)
+    if stats.problem is not None:
+        return stats, None
+    gram = gram_of(weight)
+    values = singular_values(weight, gram)
+    rows, columns = weight.shape
+    # the Gram matrix of a wide matrix has the products of its rows
+    cosine = mean_cosine(gram.lower) if rows <= min(columns, MEAN_ROWS) else row_cosine(weight)
+    measures = _measures(values, max(weight.shape))
+    return replace(stats, spectral=float(values[0]), row_cosine=cosine, **measures), values
+
+
+def _entries(weight: Tensor) -> MatrixStats:
+    """What the entries say, and what keeps ``weight`` from having spectral measures."""
+    shape, matrix = tuple(weight.shape), weight.detach()
     if weight.ndim != 2:
         return MatrixStats(shape, problem=f"not a matrix: {weight.ndim} dimensions")
     if weight.numel() == 0:
         return MatrixStats(shape, problem="no entries")
-    matrix = weight.detach().to(torch.float64)  # [m, n]
-    bad = int(matrix.numel() - torch.isfinite(matrix).sum())
-    if bad:
+    ends = [tuple(map(float, block.aminmax())) for block in float64_blocks(matrix)]  # NaN when an entry is
+    if not all(math.isfinite(end) for both in ends for end in both):
+        bad = sum(int((~torch.isfinite(block)).sum()) for block in float64_blocks(matrix))
         return MatrixStats(shape, problem=f"{bad} of {matrix.numel()} entries are NaN or infinite")
-    norm = float(torch.linalg.vector_norm(matrix))
-    plain = MatrixStats(
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    scale = power_of_two(max(-low, high))
+    mean, std = _moments(matrix, scale)
+    rms = scale * math.hypot(mean, std)
+    problem = "all entries are zero" if rms == 0 else SINGLE if 1 in shape else None
+    return MatrixStats(
         shape,
-        mean=float(matrix.mean()),
-        std=float(matrix.std(correction=0)),
-        min=float(matrix.min()),
-        max=float(matrix.max()),
-        rms=norm / math.sqrt(matrix.numel()),
-        frobenius=norm,
-    )
-    if norm == 0:
-        return replace(plain, problem="all entries are zero")
-    if 1 in shape:
-        return replace(plain, problem="a single row or column: rank measures are 1 by definition")
-    values = singular_values(matrix)
-    return replace(
-        plain,
-        spectral=float(values[0]),
-        stable_rank=stable_rank(values),
-        entropy_rank=entropy_rank(values),
-        er90=energy_rank(values, 0.90),
-        er95=energy_rank(values, 0.95),
-        er99=energy_rank(values, 0.99),
-        condition=condition_number(values, max(shape)),
-        row_cosine=row_cosine(matrix),
+        problem,
+        mean=scale * mean,
+        std=scale * std,
+        min=low,
+        max=high,
+        rms=rms,
+        frobenius=rms * math.sqrt(matrix.numel()),
     )
 
 
-def singular_values(matrix: Tensor) -> Tensor:
-    """Singular values [r] of a finite ``matrix`` [m, n], descending, float64.
+def _moments(matrix: Tensor, scale: float) -> tuple[float, float]:
+    """Mean of all entries of ``matrix / scale`` and their standard deviation around it, from those of blocks."""
+    moments = []  # floats, since small tensors between large blocks would keep freed memory from being used again
+    for block in float64_blocks(matrix, scale):
+        variance, mean = torch.var_mean(block, correction=0)
+        moments.append((block.numel() / matrix.numel(), float(mean), float(variance)))
+    mean = math.fsum(share * part for share, part, _ in moments)
+    variance = math.fsum(share * (inside + (part - mean) ** 2) for share, part, inside in moments)
+    return mean, math.sqrt(variance)
 
-    Through the triangular factor of the long side: the values are the same and a tall table costs half.
-    """
-    tall = matrix.to(torch.float64)
-    tall = tall if tall.shape[0] >= tall.shape[1] else tall.T
-    if tall.shape[0] > tall.shape[1]:
-        tall = torch.linalg.qr(tall, mode="r").R  # [r, r]
-    return torch.linalg.svdvals(tall)
+
+def _measures(values: Tensor, longest: int) -> dict[str, Any]:
+    """Measures by field of the singular ``values`` [r] of a matrix whose longer side is ``longest``."""
+    return {
+        "stable_rank": stable_rank(values),
+        "entropy_rank": entropy_rank(values),
+        "er90": energy_rank(values, 0.90),
+        "er95": energy_rank(values, 0.95),
+        "er99": energy_rank(values, 0.99),
+        "condition": condition_number(values, longest),
+    }
 
 
 def stable_rank(values: Tensor) -> float:
@@ -122,36 +149,21 @@ def condition_number(values: Tensor, longest: int) -> float:
     return math.inf if float(values[-1]) <= noise else float(values[0] / values[-1])
 
 
-def row_cosine(matrix: Tensor, max_rows: int = COSINE_ROWS) -> float | None:
-    """Mean absolute cosine over all pairs of different rows of ``matrix`` [m, n] (S0, fig. 4).
-
-    Zero rows have no direction and are left out; None when fewer than two rows are left. Above ``max_rows`` rows,
-    that many evenly spaced ones stand for all (choice).
-    """
-    rows = matrix.to(torch.float64)
-    if len(rows) > max_rows:
-        rows = rows[torch.linspace(0, len(rows) - 1, max_rows, device=rows.device).round().long()]
-    norms = torch.linalg.vector_norm(rows, dim=1)
-    rows = rows[norms > 0] / norms[norms > 0, None]  # [k, n], unit rows
-    k = len(rows)
-    if k < 2:
-        return None
-    total = float((rows @ rows.T).abs().sum()) - k
-    return total / (k * (k - 1))
-
-
 @lru_cache(maxsize=256)
 def gaussian_stats(m: int, n: int) -> MatrixStats:
-    """The same measures of an m x n matrix of independent N(0, 1) entries, from a generator of its own.
+    """The same measures of an m x n matrix of independent N(0, 1) entries.
 
     The yardstick that stands beside effective ranks and condition numbers: most of what they say about a weight is
-    the shape of the matrix. Only the scale-free fields compare. Up to a million entries, means of eight draws (the
-    median of condition numbers, whose mean over square matrices diverges); above, where draws differ little, one.
+    the shape of the matrix. Only the scale-free fields compare, so only they are filled: means over 8 to 255 drawn
+    spectra, by shape; the median of 255 condition numbers, whose mean over square matrices diverges; the mean cosine
+    exactly. The draws follow the law of each shape itself and cost a small part of a decomposition, so limits for
+    large matrices (Marchenko and Pastur's density, Edelman's law of square condition numbers) are not used: the
+    tests hold the draws against them, and against full matrices.
     """
-    generator = torch.Generator().manual_seed(m * 1_000_003 + n)
-    count = 8 if m * n <= 2**20 else 1
-    draws = [matrix_stats(torch.randn(m, n, generator=generator, dtype=torch.float64)) for _ in range(count)]
-    if draws[0].problem is not None:
-        return draws[0]
-    averages: dict[str, Any] = {field: fmean(getattr(one, field) for one in draws) for field in SCALE_FREE}
-    return replace(draws[0], **averages, condition=median(one.condition for one in draws if one.condition))
+    if min(m, n) < 2:
+        return MatrixStats((m, n), problem=SINGLE)
+    spectra, ends = gaussian_spectra(max(m, n), min(m, n))
+    draws = [_measures(torch.from_numpy(values), max(m, n)) for values in spectra]  # a condition number each, unused
+    means: dict[str, Any] = {field: fmean(one[field] for one in draws) for field in SCALE_FREE}
+    condition = median(high / low if low else math.inf for high, low in ends.tolist())
+    return MatrixStats((m, n), **means, condition=condition, row_cosine=gaussian_cosine(n))

@@ -25,7 +25,7 @@ COMPONENT_MEASURES = {
 
 
 def kind(metrics: Sequence[MetricsRow], name: str) -> list[MetricsRow]:
-    """The rows of one kind: ``train``, ``guard``, ``gradients`` or ``eval``."""
+    """The rows of one kind: ``train``, ``guard``, ``gradients``, ``weights`` or ``eval``."""
     return [row for row in metrics if row["kind"] == name]
 
 

@@ -11,9 +11,13 @@ from markupsafe import Markup
 from seedbed.facts.fact import EMBEDDING_ROLES, ROLES
 from seedbed.measure.rows import WeightRow, component_table
 from seedbed.measure.sink import SinkReport
+from seedbed.measure.trajectory import Reference, TrajectoryRow, initial, measures, recorded, reference
 from seedbed.report import figures
+from seedbed.report.dynamics_figures import LABELS, measure_figure
 from seedbed.report.gradients_figure import gradients_figure
 from seedbed.report.render import inline, render
+
+TRAJECTORIES = ("stable_rank", "row_cosine")  # of what a run records; `seedbed analyze dynamics` shows all
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,10 @@ def _figures(report: RunReport) -> dict[str, Markup]:
     gradients = figures.kind(report.metrics, "gradients")
     if gradients:
         show("gradients", gradients_figure(gradients), "Sizes of the gradient's entries over steps, by component")
+    if figures.kind(report.metrics, "weights"):
+        rows, references = _trajectory(report)
+        for measure in TRAJECTORIES:
+            show(measure, measure_figure(rows, references, measure), f"{LABELS[measure]} over steps, by component")
     weights = report.weights_before, report.weights_after
     if any(weights):
         show("components", figures.components_figure(*weights), "Rank and scale of each component")
@@ -86,6 +94,19 @@ def _figures(report: RunReport) -> dict[str, Markup]:
     if report.sink_before or report.sink_after:
         show("sink", figures.sink_figure(report.sink_before, report.sink_after), "Sink score over layers")
     return shown
+
+
+def _trajectory(report: RunReport) -> tuple[list[TrajectoryRow], list[Reference]]:
+    """What the run recorded of its weights, from what was measured before the first step on; and Gaussian values."""
+    name, before = "this run", report.weights_before
+    rows = [*initial(name, before)]
+    for row in figures.kind(report.metrics, "weights"):
+        rows += recorded(name, row)
+    gaussians: dict[str, list[dict[str, Any]]] = {}
+    for row in before:
+        if row.gaussian is not None:
+            gaussians.setdefault(row.role, []).append(measures(row.gaussian))
+    return rows, [reference(name, role, found) for role, found in gaussians.items()]
 
 
 def parameter_counts(receipt_rows: Sequence[dict[str, Any]]) -> dict[str, int]:

@@ -4,7 +4,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -13,12 +13,15 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 # Okabe and Ito's colours, which people with any colour vision tell apart; shapes and labels say the same again.
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#00785A", "#6E6E6E"
 BEFORE, AFTER = VERMILLION, BLUE
-ARMS = ((BLUE, "o"), (VERMILLION, "s"), (GREEN, "^"), ("#8A4B9E", "D"))  # colour and marker of what is compared
+# Colour and marker of what is compared: the first four are clearest together, eight are the most a figure holds.
+ARMS = ((BLUE, "o"), (VERMILLION, "s"), (GREEN, "^"), ("#8A4B9E", "D"),
+        ("#C28800", "v"), ("#2E2E2E", "P"), ("#4FA8DC", "X"), ("#C65D93", "*"))  # fmt: skip
 INK, FAINT = "#222222", "#DDDDDD"
 WIDTH = 9.6  # inches; a page's column
 
@@ -75,6 +78,12 @@ def panels(rows: int, columns: int, width: float, height: float, **options) -> t
     return figure, list(axes.flat)
 
 
+def labelled(axes: Iterable[Axes]) -> list[Line2D]:
+    """For a legend: each labelled line once, whichever panel has it."""
+    lines = {str(line.get_label()): line for panel in axes for line in panel.get_lines()}
+    return [line for label, line in lines.items() if not label.startswith("_")]
+
+
 def log_scale(axes: Axes, which: Literal["x", "y"], labels: int = 12) -> None:
     """Makes an axis, whose data are drawn, logarithmic, with plain labels: at most so many, at least two however short
     it is."""
@@ -104,5 +113,7 @@ def figure_svg(figure: Figure, description: str = "") -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]  # neither XML declaration nor document type
     svg = re.sub(r'<g id="[\w.]+">', "<g>", svg)  # names such as axes_1 would repeat on a page
+    # a hundredth of a point is far below a pixel, and six digits are most of a curve's bytes
+    svg = re.sub(r' d="[^"]+"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
     label = description.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)

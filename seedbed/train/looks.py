@@ -1,4 +1,5 @@
-"""What is looked at during a step, over all ranks, without putting a sharded tensor together."""
+"""What is looked at during a run, over all ranks: gradients and lost updates of a step where they lie, weights between
+steps, whole."""
 
 from collections import defaultdict
 from typing import Any
@@ -10,8 +11,10 @@ from torch.distributed.tensor import DTensor, Shard
 
 from seedbed.facts.fact import ParameterFact, in_order
 from seedbed.facts.table import canonical, parameter_facts, part_of
-from seedbed.init.sharding import own_part
+from seedbed.init.sharding import own_part, read_whole
 from seedbed.measure.gradients import tally, told
+from seedbed.measure.spectra import matrix_stats
+from seedbed.measure.trajectory import measures
 from seedbed.parallel.world import World
 
 SAMPLE = 2**16
@@ -50,6 +53,31 @@ def _held(gradient: Tensor, part: ParameterFact) -> Tensor:
     first = -(-len(gradient) // mesh.size()) * mesh.get_local_rank()  # FSDP splits as torch.chunk does
     begin, end = (min(max(row - first, 0), len(local)) for row in (start, stop))
     return local[begin:end]
+
+
+def weight_components(model: nn.Module, world: World) -> dict[str, dict[str, Any]]:
+    """``{"attn.q/0": {"stable_rank": ..., ...}, ..., "embed": {...}}``: what ``measure.trajectory`` follows of each
+    matrix by role and layer, in the order of roles; the same numbers as of a checkpoint.
+
+    Parameters are read in rounds of one a rank, sharded ones put together: each rank measures one of them. It holds
+    that one and the one that is being read, besides a copy in float64. Nothing is drawn and nothing changed.
+    """
+    parameters = {canonical(name): parameter for name, parameter in model.named_parameters()}
+    facts = [fact for fact in parameter_facts(model) if fact.is_matrix]
+    found: dict[tuple[str, int | None], dict[str, Any]] = {}
+    for start in range(0, len(facts), world.size):
+        own = None
+        for rank, fact in enumerate(facts[start : start + world.size]):
+            whole = read_whole(parameters[fact.name])  # a sharded one needs all ranks
+            if rank == world.rank:
+                own = fact, whole
+        if own is not None:
+            fact, whole = own
+            found |= {(part.role, part.layer): measures(matrix_stats(part_of(whole, part))) for part in fact.parts()}
+    everyones = {key: values for theirs in world.gather(found) for key, values in theirs.items()}
+    order = in_order(role for role, _ in everyones)
+    keys = sorted(everyones, key=lambda key: (order.index(key[0]), key[1] or 0))
+    return {role if layer is None else f"{role}/{layer}": everyones[role, layer] for role, layer in keys}
 
 
 def rounded_sample(model: nn.Module) -> list[tuple[Tensor, Tensor, Tensor]]:

@@ -28,7 +28,7 @@ from seedbed.parallel.watch import watching
 from seedbed.parallel.world import World
 from seedbed.parallel.wrap import accumulating, compiles
 from seedbed.train.guard import Guard, guard_row, in_words
-from seedbed.train.looks import gradient_components, lost_updates, rounded_sample
+from seedbed.train.looks import gradient_components, lost_updates, rounded_sample, weight_components
 from seedbed.train.metrics import Metrics, Tracker
 from seedbed.train.objective import cross_entropy_and_z
 from seedbed.train.progress import training_progress
@@ -99,6 +99,10 @@ def train(job: Job, evaluate: Evaluate, go_back: GoBack, trackers: list[Tracker]
                 if gradients is not None:
                     metrics.write({"kind": "gradients", "step": job.step, "components": gradients})
                 progress(job.step, row["loss"], row["tokens_per_s"])
+            if config.weights_every and job.step % config.weights_every == 0:
+                job.world.at(job.step, "weights")
+                found = weight_components(job.model, job.world)
+                metrics.write({"kind": "weights", "step": job.step, "tokens": job.tokens, "components": found})
             if _due(config.eval_every, job.step, done):
                 job.world.at(job.step, "evaluation")
                 found = evaluate()

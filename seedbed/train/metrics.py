@@ -48,7 +48,7 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
 class Metrics:
     """Appends rows ``{"kind": ..., "step": completed steps, ...}`` to ``metrics.jsonl``.
 
-    Kinds: train, an update; guard, a batch that made none; gradients; eval; checkpoint, a save.
+    Kinds: train, an update; guard, a batch that made none; gradients; weights; eval; checkpoint, a save.
     """
 
     def __init__(self, run_dir: str | Path | None, step: int, trackers: list[Tracker]):

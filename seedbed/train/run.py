@@ -31,6 +31,7 @@ RESUMABLE = {
     "train.guard.max_rollbacks",
     "train.log_every",
     "train.gradients_every",
+    "train.weights_every",
     "train.eval_every",
     "train.eval_sequences",
     "train.checkpoint_every",

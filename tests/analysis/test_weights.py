@@ -1,19 +1,22 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from seedbed.analysis.checkpoints import Checkpoint
+from seedbed.analysis.parts import Parts
 from seedbed.analysis.resources import meta_facts
-from seedbed.analysis.weights import affordable, component_table, weight_rows
+from seedbed.analysis.weights import affordable, analyze, component_table, weight_rows
 from seedbed.config import Config
 from seedbed.config.model import ModelConfig
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import parameter_facts
 from seedbed.files.safetensors import Tensors
-from seedbed.measure.spectra import matrix_stats
+from seedbed.measure.spectra import gaussian_stats, matrix_stats
 from seedbed.model.decoder import Decoder
 
 
@@ -146,3 +149,156 @@ def test_weights_of_another_model_are_refused(model, change, message):
     change(state)
     with pytest.raises(InputError, match=message):
         weight_rows(state.items(), parameter_facts(model))
+
+
+def named(rows) -> dict:
+    return {row.name: row for row in rows}
+
+
+def test_everything_is_measured_of_a_model_in_memory(model):
+    result = analyze(model)
+    blocks = ["attn.q", "attn.k", "attn.v", "attn.qkv", "attn.gate", "attn.o", "mlp.gate", "mlp.up", "mlp.down"]
+    assert [row.role for row in result.matrices] == ["embed", *blocks, *blocks]
+    assert (result.name, result.layers, result.files, result.problems) == ("Decoder", 2, {}, [])
+    assert result.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert [row.depth for row in result.matrices] == [None, *[0.0] * 9, *[1.0] * 9]
+    qkv = model.layers[1].attn.qkv.weight.detach().double()
+    whole = named(result.matrices)["layers.1.attn.qkv.weight"]  # without the gate's rows, as S2 measures it
+    assert (whole.rows, whole.columns, whole.frobenius) == (32, 16, pytest.approx(float(qkv[:32].norm())))
+    values = np.linalg.svd(qkv[16:24].numpy(), compute_uv=False)
+    assert named(result.spectra)["layers.1.attn.k.weight"].values == pytest.approx(values.tolist(), rel=1e-9)
+    assert len(result.singular_values) == sum(min(row.rows, row.columns) for row in result.matrices)
+    first = next(one for one in result.singular_values if one.name == "layers.1.attn.k.weight")
+    assert (first.index, first.layer, first.sigma) == (1, 1, pytest.approx(values[0]))
+
+
+def test_ratios_are_to_a_gaussian_matrix_of_that_shape(model):
+    for row in analyze(model).matrices:
+        gaussian = gaussian_stats(row.rows, row.columns)
+        assert row.gaussian_stable_rank == gaussian.stable_rank
+        assert row.ratio_stable_rank == row.stable_rank / gaussian.stable_rank
+        assert row.ratio_condition == row.condition / gaussian.condition
+        assert row.ratio_er99 == row.er99 / gaussian.er99
+
+
+def test_a_component_at_a_layer_is_the_mean_over_its_experts():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.MixtralConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, num_local_experts=3,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    module = transformers.MixtralForCausalLM(config)
+    result = analyze(module)
+    down = [row for row in result.matrices if row.role == "mlp.down"]
+    assert [(row.layer, row.rows, row.columns) for row in down] == [(layer, 16, 24) for layer in (0, 0, 0, 1, 1, 1)]
+    profile = next(row for row in result.profiles if (row.role, row.layer) == ("mlp.down", 1))
+    assert (profile.matrices, profile.depth) == (3, 1.0)
+    assert profile.stable_rank == pytest.approx(sum(row.stable_rank for row in down[3:]) / 3)
+    assert profile.rank_share == pytest.approx(sum(row.entropy_rank for row in down[3:]) / 3 / 16)
+    attention = module.model.layers[0].self_attn
+    joined = torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])  # [32, 16]
+    whole = next(row for row in result.matrices if row.role == "attn.qkv")
+    assert whole.stable_rank == pytest.approx(matrix_stats(joined).stable_rank)
+
+
+def test_conv1d_is_transposed_and_a_tied_head_is_counted_once():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_positions=16)
+    result = analyze(transformers.GPT2LMHeadModel(config))
+    shapes = {row.role: (row.rows, row.columns) for row in result.matrices}
+    assert shapes == {
+        "embed": (64, 16), "pos": (16, 16), "attn.q": (16, 16), "attn.k": (16, 16), "attn.v": (16, 16),
+        "attn.qkv": (48, 16), "attn.o": (16, 16), "mlp.up": (64, 16), "mlp.down": (16, 64),
+    }  # fmt: skip
+
+
+def test_case_49_a_problem_is_a_reason_and_no_number(model):
+    with torch.no_grad():
+        model.layers[0].mlp.down.weight[3, 3] = math.nan
+        model.layers[1].attn.o.weight.zero_()
+    result = analyze(model.bfloat16())
+    assert result.problems == [
+        f"layers.0.mlp.down.weight: 1 of {16 * model.layers[0].mlp.down.weight.shape[1]} entries are NaN or infinite",
+        "layers.1.attn.o.weight: all entries are zero",
+    ]
+    broken = named(result.matrices)["layers.0.mlp.down.weight"]
+    numbers = {k: v for k, v in vars(broken).items() if k not in ("name", "role", "layer", "depth", "rows", "columns")}
+    assert {k for k, v in numbers.items() if v is not None} == {"problem"}
+    zero = named(result.matrices)["layers.1.attn.o.weight"]
+    assert (zero.std, zero.stable_rank, zero.ratio_stable_rank, zero.condition) == (0, None, None, None)
+    assert not {broken.name, zero.name} & {one.name for one in result.spectra}
+    down = next(row for row in result.components if row.role == "mlp.down")
+    assert down.stable_rank == named(result.matrices)["layers.1.mlp.down.weight"].stable_rank
+
+
+def test_a_model_without_a_finite_matrix_is_refused(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(math.inf)
+    with pytest.raises(InputError, match=r"Decoder: no matrix could be measured; embed.weight: 640 of 640 entries"):
+        analyze(model)
+
+
+def test_densities_are_of_all_matrices_of_a_component(model):
+    rows = {row.role: row for row in analyze(model).densities}
+    outputs = torch.stack([layer.attn.o.weight.detach() for layer in model.layers]).double()
+    assert rows["attn.o"].entries == outputs.numel()
+    assert rows["attn.o"].mean == pytest.approx(float(outputs.mean()))
+    assert rows["attn.o"].std == pytest.approx(float(outputs.std(correction=0)))
+    area = np.trapezoid(rows["attn.o"].density, rows["attn.o"].at)
+    assert area == pytest.approx(1, abs=0.01)
+
+
+def test_cosines_of_first_middle_and_last_layer_show_blocks():
+    config = ModelConfig.model_validate(
+        {"vocab_size": 40, "d_model": 16, "n_layers": 5, "attention": {"n_heads": 4}, "max_seq_len": 8}
+    )
+    model = Decoder(config)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+        directions = torch.eye(16)[:2]
+        model.layers[2].attn.qkv.weight[:16] = directions[torch.arange(16) % 2]  # two directions, in turns
+    maps = analyze(model).cosines
+    assert [(one.role, one.layer) for one in maps] == [
+        (role, layer) for layer in (0, 2, 4) for role in ("attn.q", "mlp.up")
+    ]
+    condensed = np.array(next(one for one in maps if (one.role, one.layer) == ("attn.q", 2)).cosines)
+    assert np.array_equal(condensed, np.kron(np.eye(2), np.ones((8, 8))))
+
+
+class Reading(dict):
+    """Tensors by name that remember which were read."""
+
+    def __init__(self, tensors):
+        super().__init__(tensors)
+        self.read: list[str] = []
+
+    def __getitem__(self, name):
+        self.read.append(name)
+        return super().__getitem__(name)
+
+
+def test_interrupted_it_goes_on_and_reads_each_parameter_once(model, tmp_path):
+    facts = parameter_facts(model)
+    tensors = Reading({name: parameter.detach() for name, parameter in model.named_parameters()})
+    checkpoint = Checkpoint("x", facts, [], tensors, {fact.name: fact.name for fact in facts})
+    whole = analyze(checkpoint)
+    matrices = [fact.name for fact in facts if fact.is_matrix]
+    assert tensors.read == matrices  # one after another, fused ones for all of their blocks
+
+    def stop_at(text: str) -> None:
+        if text.startswith("8 of"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        analyze(checkpoint, Parts(tmp_path, "key"), stop_at)
+    tensors.read.clear()
+    told: list[str] = []
+    assert analyze(checkpoint, Parts(tmp_path, "key"), told.append) == whole
+    assert tensors.read == [
+        name for name in matrices if name not in ("embed.weight", "layers.0.attn.qkv.weight", "layers.0.attn.o.weight")
+    ]
+    assert told[-1] == f"{len(whole.matrices)} of {len(whole.matrices)} matrices"

@@ -16,7 +16,7 @@ from seedbed.init.sharding import read_whole
 from seedbed.measure.gradients import DECADES
 from seedbed.parallel.world import World, open_world
 from seedbed.train import loop
-from seedbed.train.looks import gradient_components
+from seedbed.train.looks import gradient_components, weight_components
 from seedbed.train.metrics import read_metrics
 from seedbed.train.setup import go_back, resolve, start
 
@@ -74,6 +74,14 @@ def looked(store: Path, world: World, strategy: str) -> dict[str, Any]:
     return gradient_components(job.model, world)
 
 
+def weighed(store: Path, world: World, strategy: str) -> dict[str, Any]:
+    """What is told of the weights of a fresh model, and whether they are as they were."""
+    job = begun(store, Path("unused"), world, *arm(strategy, "model.attention.gate=headwise", "model.tied=true"))
+    before = digest(*(read_whole(parameter) for parameter in job.model.parameters()))
+    found = weight_components(job.model, world)
+    return {"same": before == digest(*(read_whole(p) for p in job.model.parameters())), "found": found}
+
+
 def in_bf16(store: Path, world: World, strategy: str) -> dict[str, Any]:
     """Losses of a few steps, and in which types the stream, gradients and talk between ranks are."""
     job = begun(store, Path("unused"), world, *arm(strategy, *BF16))
@@ -118,6 +126,7 @@ def everything(store: Path, folder: Path, strategies: tuple[str, ...]) -> dict[s
                 ("skip", guarded(store, folder / f"skip-{strategy}", world, strategy, "skip")),
                 ("rollback", guarded(store, folder / f"back-{strategy}", world, strategy, "rollback")),
                 ("gradients", looked(store, world, strategy)),
+                ("weights", weighed(store, world, strategy)),
                 ("bf16", in_bf16(store, world, strategy)),
                 ("z", with_z(store, world, strategy)),
                 ("z accumulated", with_z(store, world, strategy, "train.micro_batch_size=2")),
@@ -173,6 +182,16 @@ def test_shards_add_up_to_the_gradient_of_one_rank(ranks, alone, strategy):
             moved = sum(abs(a - b) for a, b in zip(got[name]["decades"], row["decades"], strict=True))
             assert moved <= 2  # an entry at a bound may round to either side
             assert len(row["decades"]) == len(DECADES) + 1
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_ranks_share_the_weights_and_tell_what_one_rank_does(ranks, alone, strategy):
+    """9 parameters are matrices: the last round has one for the first rank alone."""
+    expected = alone["ddp weights"]["found"]
+    assert len(expected) == 2 * 8 + 1
+    for found in ranks:
+        assert found[f"{strategy} weights"]["same"]
+        assert list(found[f"{strategy} weights"]["found"].items()) == list(expected.items())
 
 
 def test_bf16_keeps_the_stream_the_sums_and_the_state_in_fp32(ranks, alone):

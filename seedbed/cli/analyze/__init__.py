@@ -3,13 +3,19 @@
 import typer
 
 from seedbed.cli.analyze.cohort import cohort
+from seedbed.cli.analyze.compare import compare
+from seedbed.cli.analyze.dynamics import dynamics
 from seedbed.cli.analyze.ifd import ifd
 from seedbed.cli.analyze.tokens import tokens
+from seedbed.cli.analyze.weights import weights
 
 app = typer.Typer(help="Look inside models: weights, and what they do with text.", no_args_is_help=True)
 for command in (
     cohort,
+    compare,
+    dynamics,
     ifd,
     tokens,
+    weights,
 ):  # fmt: skip
     app.command()(command)

@@ -1,0 +1,208 @@
+"""How do the weights of a run move? Rank, alignment and scale of every matrix over its checkpoints (S0 figs. 4-8)."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from seedbed.analysis.parts import Parts
+from seedbed.analysis.resources import meta_facts
+from seedbed.analysis.run import read_snapshot, versions
+from seedbed.config import Config
+from seedbed.errors import InputError
+from seedbed.facts.fact import ParameterFact, in_order
+from seedbed.facts.table import part_of
+from seedbed.files.atomic import COMMIT, folder_damage, listed
+from seedbed.files.safetensors import Tensors, weight_files
+from seedbed.files.steps import step_folders
+from seedbed.measure.spectra import gaussian_stats, matrix_stats
+from seedbed.measure.table import Rows
+from seedbed.measure.trajectory import (
+    MEASURES,
+    Reference,
+    TrajectoryRow,
+    curve,
+    grouped,
+    initial,
+    measures,
+    recorded,
+    reference,
+    turns,
+)
+from seedbed.report.dynamics_rows import Dynamics, RunFacts
+from seedbed.train.checkpoint import read_state
+from seedbed.train.metrics import METRICS, read_metrics
+from seedbed.train.run import read_config, run_around
+
+MOST_RUNS = 8  # lines that a panel can hold apart
+
+
+def analyze(paths: Sequence[Path], parts: Parts, tell: Callable[[str], None]) -> Dynamics:
+    """Measure every matrix at every whole checkpoint of the runs in ``paths``, one matrix in memory at a time.
+
+    Step 0 is from what a run measured before its first step, and steps between checkpoints from what it recorded
+    (train.weights_every); where there are both, the checkpoint counts. What is damaged or unfinished is passed over
+    with a line. Raises InputError for what is no run, a run without any step to show, one that is named twice, and
+    more than MOST_RUNS.
+    """
+    if len(paths) > MOST_RUNS:
+        raise InputError(f"{len(paths)} runs: a figure holds {MOST_RUNS} apart; name fewer")
+    names = _names(paths)
+    configs = [_config(path) for path in paths]
+    runs, rows, references = Rows[RunFacts](), Rows[TrajectoryRow](), Rows[Reference]()
+    for name, path, config in zip(names, paths, configs, strict=True):
+        facts = [fact for fact in meta_facts(config.model) if fact.is_matrix]
+        told, own = _run(name, path, config, facts, parts, tell)
+        runs.append(told)
+        rows += own
+        references += _references(name, facts, parts, tell)
+    return Dynamics(runs, rows, references, Rows(turns(rows, references)), versions())
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The folders' names; with what stands above them where two are the same."""
+    places = [path.resolve() for path in paths]
+    for place, path in zip(places, paths, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"{path}: named twice; name each run once")
+    names = [place.name for place in places]
+    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+
+
+def _config(path: Path) -> Config:
+    if (path / COMMIT).exists() or run_around(path) is not None:
+        raise InputError(f"{path}: is a checkpoint, or lies among those of a run; name the run's folder")
+    return read_config(path)
+
+
+def _run(
+    name: str, path: Path, config: Config, facts: Sequence[ParameterFact], parts: Parts, tell: Callable[[str], None]
+) -> tuple[RunFacts, list[TrajectoryRow]]:
+    passed_over, digests, rows = [], [], []
+    try:
+        rows = initial(name, read_snapshot(path).weights)
+    except InputError as error:
+        passed_over.append(f"step 0: {error}")
+    begun = bool(rows)
+    folders = step_folders(path)[::-1]
+    steps = set()
+    for number, folder in enumerate(folders, 1):
+        place = f"{name}: checkpoint {number} of {len(folders)}"
+        tell(place)
+        try:
+            digest, own = _checkpoint(name, folder, facts, parts, lambda said, place=place: tell(f"{place}, {said}"))
+        except (InputError, OSError) as error:
+            passed_over.append(f"{folder.name} passed over: {error}")
+            continue
+        digests.append(digest)
+        rows += own
+        steps.add(own[0].step)
+    between = []
+    for row in read_metrics(path):
+        if row["kind"] == "weights" and row["step"] not in steps:
+            try:
+                between.append(recorded(name, row))
+            except (KeyError, TypeError, AttributeError, ValueError):
+                passed_over.append(f"step {row['step']}: the row of kind weights in {METRICS} is damaged")
+    if not steps and not between:
+        raise InputError(
+            f"{path}: no step can be shown: {'; '.join(passed_over[:3]) or 'it has no checkpoint yet'}; train it first"
+        )
+    rows += [row for own in between for row in own]
+    rows.sort(key=lambda row: row.step)  # stable: within a step as the model has them
+    passed_over += _left_out(rows)
+    told = RunFacts(
+        name=name,
+        path=str(path),
+        law=_law(config),
+        optimizer=f"{config.optim.name}, lr {config.optim.lr:g}",
+        seed=config.run.seed,
+        steps=config.train.steps,
+        initial=begun,
+        checkpoints=len(steps),
+        recorded=len(between),
+        passed_over=passed_over,
+        weights_sha256=hashlib.sha256("".join(digests).encode()).hexdigest(),
+    )
+    return told, rows
+
+
+def _law(config: Config) -> str:
+    if config.train.init_from is not None:
+        return f"weights of {config.train.init_from}"
+    options = [f"{key} {value}" for key, value in config.init.options.items() if value is not None]
+    return ", ".join([config.init.law, *options])
+
+
+def _checkpoint(
+    name: str, folder: Path, facts: Sequence[ParameterFact], parts: Parts, tell: Callable[[str], None]
+) -> tuple[str, list[TrajectoryRow]]:
+    """A hash of the weights in ``folder``, and a row for each matrix. Raises InputError where it is not whole."""
+    damage = folder_damage(folder, lambda file: not file.startswith("optimizer"))
+    if damage is not None:
+        raise InputError(damage)
+    state = read_state(folder)
+    hashes = [digest for file, (_, digest) in sorted(listed(folder).items()) if file.startswith("model")]
+    weights = hashlib.sha256("".join(hashes).encode()).hexdigest()
+    tensors, rows = Tensors(weight_files(folder)), []
+    for fact in facts:
+        if fact.name not in tensors or tensors.shape(fact.name) != fact.stored_shape:
+            raise InputError(f"{fact.name} is missing or of another shape than the run's configuration says")
+        read = cache(lambda fact=fact: tensors[fact.name])  # not at all where all its parts were measured before
+        for part in fact.parts():
+
+            def make(part: ParameterFact = part, read: Callable[[], Tensor] = read) -> dict[str, Any]:
+                tell(part.name)
+                return measures(matrix_stats(part_of(read(), part)))
+
+            found = parts.get(f"{weights} {part.name}", make)
+            rows.append(
+                TrajectoryRow(name, state["step"], state["tokens"], "checkpoint", part.role, part.layer, **found)
+            )
+    return weights, rows
+
+
+def _left_out(rows: Sequence[TrajectoryRow]) -> list[str]:
+    """A line for each matrix without a number, with the steps, and for each component whose mean leaves steps out."""
+    lines = []
+    problems: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        if row.problem is not None:
+            matrix = row.component if row.layer is None else f"{row.component} of layer {row.layer}"
+            problems.setdefault((matrix, row.problem), []).append(row.step)
+    for (matrix, problem), steps in problems.items():
+        lines.append(f"{matrix}: {problem} ({_steps(steps)})")
+    for (_, component), own in grouped(rows).items():
+        left_out = sorted({step for measure in MEASURES for step in curve(own, measure)[1]})
+        if left_out:
+            lines.append(
+                f"{component}: not all of its matrices have a number, so no mean over them ({_steps(left_out)})"
+            )
+    return lines
+
+
+def _steps(steps: Sequence[int]) -> str:
+    shown = ", ".join(f"{step:,}" for step in steps[:4])
+    more = f" and {len(steps) - 4} more" if len(steps) > 4 else ""
+    return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
+
+
+def _references(
+    name: str, facts: Sequence[ParameterFact], parts: Parts, tell: Callable[[str], None]
+) -> list[Reference]:
+    """What Gaussian matrices of the shapes of each component have."""
+    shapes: dict[str, list[tuple[int, ...]]] = {}
+    for fact in facts:
+        for part in fact.parts():
+            shapes.setdefault(part.role, []).append(part.shape)
+    found = []
+    for role in in_order(shapes):
+        of_shape = {}
+        for m, n in set(shapes[role]):
+            tell(f"{name}: a Gaussian matrix of {m} x {n}")
+            of_shape[m, n] = parts.get(f"gaussian {m} {n}", lambda m=m, n=n: measures(gaussian_stats(m, n)))
+        found.append(reference(name, role, [of_shape[shape] for shape in shapes[role]]))
+    return found

@@ -1,0 +1,38 @@
+"""The page of several models."""
+
+from dataclasses import replace
+
+from models import made
+
+from seedbed.laws.cohort import read_cohort
+from seedbed.measure.table import Rows
+from seedbed.report.compare_page import compare_page
+from seedbed.report.compare_rows import Comparison
+from seedbed.report.render import number
+
+
+def test_a_column_a_checkpoint_and_the_ratio_to_gaussian_matrices():
+    a, b = made("a", layers=2), made("b", 1, layers=2, width=32)
+    page = compare_page(Comparison([a, b]), read_cohort(None), {})
+    assert [picture.name for picture in page.pictures] == [
+        "components", "depth", "spectra", "densities", "cosines-attn-q", "cosines-mlp-up",
+    ]  # fmt: skip
+    views = {view.title.partition(" (")[0]: view for section in page.sections for view in section.tables}
+    ranks = views["Stable rank"]
+    assert list(ranks.columns) == ["component", "a", "b"]
+    row = next(row for row in a.components if row.role == "attn.o")
+    share = number(row.stable_rank / row.gaussian_stable_rank, 2)
+    assert next(line for line in ranks.rows if line[0] == "attn.o")[1] == f"{number(row.stable_rank)} ({share})"
+    assert {"ER@90", "κ, median", "κ, mean", "Std of entries"} <= set(views)
+    assert "gpt2-6x96 (6 layers, width 96)" in page.definitions["cohort"]
+
+
+def test_what_only_one_has_is_shown_and_the_rest_is_named():
+    a = made("a", layers=2)
+    kept = replace(a, name="a, initialized", spectra=Rows(), densities=Rows(), cosines=Rows(), unmeasured=3)
+    page = compare_page(Comparison([kept, a]), read_cohort(None), {})
+    said = [line for section in page.sections for line in (*section.paragraphs, *section.problems)]
+    assert "Not shown: a, initialized, of which measures were kept and not weights." in said
+    assert "a, initialized: 3 matrices were not measured" in said
+    only = compare_page(Comparison([kept, replace(kept, name="b, initialized")]), read_cohort(None), {})
+    assert [picture.name for picture in only.pictures] == ["components", "depth"]

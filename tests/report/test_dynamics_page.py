@@ -1,0 +1,108 @@
+"""The figures and the page of trajectories, from hand-made rows."""
+
+import numpy as np
+import pytest
+from matplotlib.lines import Line2D
+
+from seedbed.measure.table import Rows
+from seedbed.measure.trajectory import MEASURES, Reference, TrajectoryRow, turns
+from seedbed.report.dynamics_figures import layer_figure, measure_figure
+from seedbed.report.dynamics_page import dynamics_page
+from seedbed.report.dynamics_rows import Dynamics, RunFacts
+from seedbed.report.sections import page_html
+
+COMPONENTS = ("embed", "attn.q", "mlp.up")
+LAYERS = 3
+
+
+def rows(run: str, start: float) -> list[TrajectoryRow]:
+    found = []
+    for step in (0, 10, 20):
+        for component in COMPONENTS:
+            for layer in [None] if component == "embed" else range(LAYERS):
+                value = start / (1 + step) + (layer or 0)
+                numbers = dict.fromkeys(MEASURES, value)
+                found.append(
+                    TrajectoryRow(run, step, 64 * step, "checkpoint", component, layer, **numbers, problem=None)
+                )
+    return found
+
+
+def facts(run: str, passed_over: list[str]) -> RunFacts:
+    return RunFacts(run, f"runs/{run}", "gamma, gamma 1", "adamw, lr 0.01", 0, 20, True, 2, 0, passed_over, "ab12")
+
+
+@pytest.fixture(scope="module")
+def result() -> Dynamics:
+    made = [*rows("一号", 30.0), *rows("<b>", 20.0)]
+    references = [Reference(run, component, 9.0, 0.1, 8.0, 0.9) for run in ("一号", "<b>") for component in COMPONENTS]
+    runs = [facts("一号", []), facts("<b>", ["step_00000030 passed over: commit.json is missing"])]
+    return Dynamics(Rows(runs), Rows(made), Rows(references), Rows(turns(made, references)), {"torch": "2"})
+
+
+def xs(line: Line2D) -> list[float]:
+    return np.asarray(line.get_xdata()).tolist()
+
+
+def ys(line: Line2D) -> list[float]:
+    return np.asarray(line.get_ydata()).tolist()
+
+
+def test_lines_are_means_and_bands_ranges(result):
+    figure = measure_figure(result.rows, result.references, "stable_rank")
+    embed, q = figure.axes[:2]
+    assert [axes.get_title(loc="left") for axes in figure.axes[:3]] == list(COMPONENTS)
+    assert xs(q.lines[0]) == [0, 10, 20]
+    assert ys(q.lines[0]) == pytest.approx([31.0, 30 / 11 + 1, 30 / 21 + 1])
+    assert ys(q.lines[1])[0] == 21.0
+    assert ys(q.lines[2]) == [9.0, 9.0]  # once for both
+    assert len(q.lines) == 3
+    assert len(embed.collections) == 0  # one matrix: no range
+    band = np.asarray(q.collections[0].get_paths()[0].vertices)[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((30 / 21, 32.0))
+    assert q.get_yscale() == "log"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "一号", "<b>", "range over layers", "Gaussian matrix of that shape",
+    ]  # fmt: skip
+
+
+def test_tokens_along_the_axis_and_no_gaussian_of_a_scale(result):
+    figure = measure_figure(result.rows, result.references, "std", "tokens")
+    assert xs(figure.axes[1].lines[0]) == [0, 640, 1280]
+    assert len(figure.axes[1].lines) == 2
+    assert len(figure.legends[0].get_texts()) == 3
+
+
+def test_a_layer_by_itself(result):
+    figure = layer_figure(result.rows, result.references, 2)
+    assert len(figure.axes) == 2 * 4
+    assert ys(figure.axes[0].lines[0])[0] == 32.0
+    assert [axes.get_ylabel() for axes in figure.axes[::4]] == ["attn.q", "mlp.up"]
+
+
+def test_the_page_says_what_it_shows(result):
+    page = dynamics_page(result, "seedbed analyze dynamics a b")
+    assert [picture.name for picture in page.pictures] == [*MEASURES, "layer_00", "layer_01", "layer_02"]
+    text = page_html(page)
+    assert "Each run has one seed: no number here has an error bar over seeds" in text
+    assert "step_00000030 passed over: commit.json is missing" in text
+    assert "<b>" not in text.replace("<b>2</b>", "").replace("<b>4</b>", "").replace("<b>0</b>", "").replace(
+        "<b>7</b>", ""
+    )
+    ranks = page.sections[1].tables[0]
+    assert ranks.title == "Stable rank: means over the layers"
+    assert ("attn.q", "一号", "3", "31.0", "2.43", "20", "31.0", "0", "2.43", "9.00") in ranks.rows
+    assert [view.brief for view in page.sections[1].tables] == [True, True, False, False, False]
+    assert page.provenance["<b>, SHA-256 of its checkpoints' weights"] == "ab12"
+
+
+def test_of_many_layers_some_are_shown_and_the_page_says_so(result):
+    many = Rows(
+        TrajectoryRow("一号", step, step, "checkpoint", "attn.q", layer, **dict.fromkeys(MEASURES, 1.0), problem=None)
+        for step in (0, 1)
+        for layer in range(20)
+    )
+    page = dynamics_page(Dynamics(Rows(result.runs[:1]), many, Rows(), Rows(turns(many, [])), {}), "")
+    assert len(page.pictures) == len(MEASURES) + 8
+    assert page.pictures[-1].name == "layer_19"
+    assert "Shown are 8 of 20 layers; the table rows.csv has all." in page.sections[2].paragraphs[0]
