@@ -6,15 +6,15 @@ weight is always 1). A document that goes on from another row has its first toke
 model sees of it. Tokens of negative document id are padding and are not counted.
 """
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from seedbed.measure.attention import first_positions
 from seedbed.measure.evaluating import evaluating
-from seedbed.model.attention import document_mask, document_starts
+from seedbed.measure.watch import watching
+from seedbed.model import Decoder
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,6 @@ class SinkReport:
         return sum(score > threshold for score in flat) / len(flat)
 
 
-def first_positions(doc_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """For doc_ids [B, T]: the position of each token's document start [B, T], and which tokens are queries [B, T].
-
-    A document is a run of equal ids. Raises ValueError when no document has a second token.
-    """
-    first = document_starts(doc_ids)
-    index = torch.arange(doc_ids.shape[1], device=doc_ids.device)  # [T]
-    queries = (index > first) & (doc_ids >= 0)
-    if not queries.any():
-        raise ValueError("sink score without a query: no document has a second token")
-    return first, queries
-
-
 def sink_scores(weights: Tensor, doc_ids: Tensor) -> Tensor:
     """Sink score per head, [H], of attention weights [B, H, T, T] (queries by keys, rows sum to 1)."""
     first, queries = first_positions(doc_ids)
@@ -63,60 +50,19 @@ def uniform_score(doc_ids: Tensor) -> float:
     return float((1 / place)[queries].double().mean())
 
 
-def attention_weights(q: Tensor, k: Tensor, doc_ids: Tensor) -> Tensor:
-    """softmax(q kᵀ/√K) inside documents, causal: q, k [T, K] of one row and head, doc_ids [T] -> [T, T], fp32."""
-    scores = q.float() @ k.float().T / math.sqrt(q.shape[-1])
-    return scores.masked_fill(~document_mask(doc_ids[None])[0, 0], -math.inf).softmax(-1)
-
-
 def sink_report(
-    model: nn.Module, ids: Tensor, doc_ids: Tensor | None = None, positions: Tensor | None = None
+    model: Decoder, ids: Tensor, doc_ids: Tensor | None = None, positions: Tensor | None = None
 ) -> SinkReport:
     """Sink scores of every layer and head of a Decoder on ids [B, T]; the model is left as it was, error or not.
 
-    The fused attention hides its weights: they are computed again from its queries and keys, one row and head at a
-    time, so that a T x T matrix is all the memory it takes. Raises RuntimeError when they do not explain the layer's
-    own output, as with an attention function that is not a plain softmax.
+    The fused attention hides its weights: they are computed again from its queries and keys, by blocks of queries, in
+    memory that is linear in T. Raises RuntimeError when they do not explain the layer's own output, as with an
+    attention function that is not a plain softmax.
     """
     documents = torch.zeros_like(ids) if doc_ids is None else doc_ids
     uniform = uniform_score(documents)
-    _, queries = first_positions(documents)
-    scores: list[tuple[float, ...]] = []
-    attentions = [layer.attn for layer in model.layers]  # pyright: ignore[reportGeneralTypeIssues]
-    originals = [attention.attend for attention in attentions]
-    try:
-        for attention, original in zip(attentions, originals, strict=True):
-            attention.attend = _watched(original, documents, scores)
-        with evaluating(model):
-            model(ids, doc_ids, hidden=True, positions=positions)
-    finally:
-        for attention, original in zip(attentions, originals, strict=True):
-            attention.attend = original
-    return SinkReport(tuple(scores), uniform, int(queries.sum()), ids.shape[1])
-
-
-def _watched(attend: Callable[..., Tensor], doc_ids: Tensor, scores: list[tuple[float, ...]]) -> Callable[..., Tensor]:
-    """``attend``, which appends the sink scores of its heads to ``scores``."""
-    queries = first_positions(doc_ids)[1].sum(1)  # [B]
-
-    def watched(q: Tensor, k: Tensor, v: Tensor, visible: object) -> Tensor:
-        out = attend(q, k, v, visible)  # [B, H, T, K]
-        totals = [0.0] * q.shape[1]
-        for row in torch.nonzero(queries).flatten().tolist():
-            for head in range(q.shape[1]):
-                shared = head * k.shape[1] // q.shape[1]  # the key/value head of this query head
-                weights = attention_weights(q[row, head], k[row, shared], doc_ids[row])
-                _check(weights @ v[row, shared].float(), out[row, head].float())
-                score = sink_scores(weights[None, None], doc_ids[row, None])
-                totals[head] += float(score) * int(queries[row])
-        scores.append(tuple(total / int(queries.sum()) for total in totals))
-        return out
-
-    return watched
-
-
-def _check(again: Tensor, out: Tensor) -> None:
-    """The recomputed weights must give the layer's output, to the precision of bf16."""
-    error, scale = float((again - out).abs().max()), float(out.abs().max())
-    if not error <= 0.02 * scale:
-        raise RuntimeError(f"attention is not the softmax that was recomputed: outputs differ by {error:.3g}")
+    with watching(model, documents) as layers, evaluating(model):
+        model(ids, doc_ids, hidden=True, positions=positions)
+    queries = int(first_positions(documents)[1].sum())
+    scores = tuple(tuple((sums.sink.sum(0) / queries).tolist()) for sums in layers.values())
+    return SinkReport(scores, uniform, queries, ids.shape[1])

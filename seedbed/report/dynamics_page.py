@@ -1,5 +1,6 @@
 """The page of `seedbed analyze dynamics`: how the weights of runs moved, all layers together and one by one."""
 
+from seedbed.measure.cosine import MEAN_ROWS
 from seedbed.measure.trajectory import MEASURES, TurnRow, thinned_layers
 from seedbed.report.dynamics_figures import LABELS, Over, layer_figure, measure_figure
 from seedbed.report.dynamics_rows import Dynamics
@@ -11,15 +12,15 @@ BRIEF = ("stable_rank", "row_cosine")
 
 DEFINITIONS = {
     "Stable rank": "‖W‖²_F / σ₁², σ the singular values in descending order (S0).",
-    "Mean |cos| of rows": "Mean absolute cosine over pairs of different rows; of 2,048 evenly spaced rows where there "
-    "are more (S0 fig. 4).",
+    "Mean |cos| of rows": "Mean absolute cosine over pairs of different rows; of "
+    f"{MEAN_ROWS:,} evenly spaced rows where there are more (S0 fig. 4).",
     "Effective rank (entropy)": "exp(−Σ p ln p) with p = σ / Σσ (S2).",
     "ER@99": "The least share of singular values that holds 99 % of Σσ² (S1).",
     "Std": "Of all entries of a matrix around their mean.",
     "Mean, range": "Over the matrices of a component, one a layer: the range is how layers differ, no error bar. A "
     "step at which one of them has no number is left out of the mean.",
-    "Gaussian": "The same measure of a matrix of independent normal entries of that shape: the mean of eight draws, of "
-    "one above a million entries. What is at it is the shape of the matrix alone.",
+    "Gaussian": "The same measure of a matrix of independent normal entries of that shape: means over drawn spectra; "
+    "the mean |cos| exactly. What is at it is the shape of the matrix alone.",
     "Step": "Completed optimizer steps. Step 0 is what the run measured before its first step (initial.json); the "
     "others are its checkpoints, and between them what it recorded itself (train.weights_every).",
 }

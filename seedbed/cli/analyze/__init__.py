@@ -2,6 +2,7 @@
 
 import typer
 
+from seedbed.cli.analyze.attention import attention
 from seedbed.cli.analyze.cohort import cohort
 from seedbed.cli.analyze.compare import compare
 from seedbed.cli.analyze.dynamics import dynamics
@@ -11,6 +12,7 @@ from seedbed.cli.analyze.weights import weights
 
 app = typer.Typer(help="Look inside models: weights, and what they do with text.", no_args_is_help=True)
 for command in (
+    attention,
     cohort,
     compare,
     dynamics,

@@ -1,0 +1,287 @@
+"""Where does attention go? Sink scores and entropies of every head of ours and of Transformers models.
+
+Shapes: N documents, L layers, H heads.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean as mean
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import bootstrap
+from torch import Tensor
+
+from seedbed.analysis.models import LanguageModel, open_model
+from seedbed.analysis.parts import Parts
+from seedbed.analysis.texts import Text, Texts, batches, padded, read_texts
+from seedbed.errors import InputError
+from seedbed.measure.attention import AttentionSums, NotExplainedError
+from seedbed.measure.table import Rows
+from seedbed.measure.watch import watching
+from seedbed.model import Decoder
+from seedbed.report.attention_rows import (
+    THRESHOLD,
+    Attention,
+    DifferenceRow,
+    HeadRow,
+    LayerRow,
+    ModelRow,
+    PlaceRow,
+    UnmeasuredRow,
+)
+
+LENGTH = 512
+"""Tokens of a document that are read, at most, unless the length is given."""
+CHECKPOINTS = 4
+BATCH = 2**12
+"""Tokens read at once."""
+RESAMPLES = 1000
+Interval = tuple[float | None, float | None]
+Tell = Callable[[str], None]
+OF_HEADS = ("sink", "entropy", "elsewhere")
+
+
+class Member(NamedTuple):
+    """A checkpoint, and what it reads."""
+
+    label: str
+    path: Path
+    texts: Texts
+
+
+def members(
+    paths: Sequence[Path], data: Sequence[Path], length: int | None, count: int | None
+) -> tuple[int, list[Member]]:
+    """Up to four checkpoints with the first ``count`` documents of ``data`` in their tokens, cut to ``length`` (None:
+    512, or what the shortest of the models reads), which is returned first.
+
+    Raises InputError for more checkpoints, a length that a model does not read, a checkpoint that is none or attends in
+    a way that shows no weights, and data without a text.
+    """
+    if len(paths) > CHECKPOINTS:
+        raise InputError(
+            f"{paths[CHECKPOINTS]}: {len(paths)} checkpoints are given, at most {CHECKPOINTS} are compared"
+        )
+    opened = []
+    for path in paths:  # one at a time: two models need not fit into memory
+        model = open_model(path)
+        _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
+        opened.append((path, model.tokenizer, model.max_length))
+    length = min(LENGTH, *(limit for *_, limit in opened)) if length is None else length
+    for path, _, limit in opened:
+        if length > limit:
+            raise InputError(f"--length {length}: {path} reads at most {limit} tokens")
+    read = [read_texts(data, tokenizer, length, count) for _, tokenizer, _ in opened]
+    return length, [Member(*member) for member in zip(distinct_names(paths), paths, read, strict=True)]
+
+
+def analyze(length: int, compared: Sequence[Member], parts: Parts, tell: Tell) -> Attention:
+    """Measure each of ``compared`` on its texts, which are cut to ``length``.
+
+    Raises InputError where attention weights do not explain a layer's output.
+    """
+    found = Attention(length, Rows(), Rows(), Rows(), Rows(), Rows(), Rows(), {})
+    scores: list[_Scores] = []
+    for member in compared:
+        scores.append(_measure(member, found, parts, tell))
+        if len(scores) > 1 and scores[-1].tokens == scores[0].tokens:
+            difference = scores[-1].sums - scores[0].sums
+            mean = float(difference.sum() / scores[0].queries.sum())
+            low, high = interval(difference, scores[0].queries)
+            found.differences.append(DifferenceRow(member.label, compared[0].label, mean, low, high))
+    return found
+
+
+class _Scores(NamedTuple):
+    """Of each document: the sum of its sink scores over queries, mean over all heads, and the number of its queries."""
+
+    sums: np.ndarray  # [N]
+    queries: np.ndarray  # [N]
+    tokens: str
+    """SHA-256 of what was read."""
+
+
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """The last names of paths, with as much before them as tells them apart."""
+    parts = [path.resolve().parts[1:] for path in paths]
+    depth = 1
+    while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(set(parts)):
+        depth += 1
+    return ["/".join(part[-depth:]) for part in parts]
+
+
+def interval(sums: np.ndarray, queries: np.ndarray) -> Interval:
+    """95 % of Σ sums / Σ queries, both [N]: percentiles over 1,000 resamples of documents; (None, None) for one."""
+    if len(sums) < 2:
+        return None, None
+    found = bootstrap(
+        (sums, queries),
+        lambda sums, queries, axis: sums.sum(axis) / queries.sum(axis),
+        n_resamples=RESAMPLES,
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Scores:
+    """Add the rows of one checkpoint to ``found``."""
+    label, path, texts = member
+    tell(f"opens {path}")
+    model = open_model(path)
+    found.skipped.update(texts.skipped)
+    weights = _sha256(model)
+    measured: list[dict[str, Any]] = []
+    done = 0
+    for batch in batches(texts.texts, BATCH):
+        tell(f"{label}: {done:,} of {texts.tokens:,} tokens")
+        measured.append(parts.get(f"{weights} {_tokens_sha256(batch)}", lambda batch=batch: _batch(path, model, batch)))
+        done += sum(len(text.ids) for text in batch)
+
+    queries = np.array([n for part in measured for n in part["queries"]])  # [N]
+    late = sum(part["late"] for part in measured)
+    layers, heads = Rows[LayerRow](), Rows[HeadRow]()
+    documents = np.zeros(len(queries))
+    for layer in sorted(measured[0]["layers"], key=int):
+        of_layer = [part["layers"][layer] for part in measured]
+        layers.append(_layer_row(label, int(layer), of_layer, queries))
+        heads.extend(_head_rows(label, int(layer), of_layer, queries))
+        found.places.extend(_place_rows(label, int(layer), of_layer, late))
+        documents += layers[-1].heads * _joined(of_layer, "documents")
+    types = _layer_types(model)
+    for layer, kind in enumerate(types):
+        if str(layer) not in measured[0]["layers"]:
+            found.unmeasured.append(UnmeasuredRow(label, layer, f"{kind}: has no attention weights"))
+    scores = _Scores(documents / len(heads), queries, _tokens_sha256(texts.texts))
+    found.layers.extend(layers)
+    found.heads.extend(heads)
+    low, high = interval(scores.sums, queries)
+    found.models.append(
+        ModelRow(
+            checkpoint=label,
+            layers=len(types),
+            measured=len(layers),
+            heads=len(heads),
+            sink=mean([row.sink for row in heads]),
+            sink_low=low,
+            sink_high=high,
+            above=mean([float(row.sink > THRESHOLD) for row in heads]),
+            uniform_sink=mean([row.uniform_sink for row in heads]),
+            entropy=mean([row.entropy for row in heads]),
+            entropy_share=mean([row.entropy_share for row in heads]),
+            documents=len(queries),
+            full=int((queries == found.length - 1).sum()),
+            tokens=texts.tokens,
+            cut=texts.cut,
+            queries=int(queries.sum()),
+            sha256=weights,
+            tokens_sha256=scores.tokens,
+        )
+    )
+    return scores
+
+
+def _watched(path: Path, model: LanguageModel, ids: Tensor, doc_ids: Tensor) -> dict[int, AttentionSums]:
+    """The sums of each layer that has attention weights; an InputError where none has."""
+    ids, doc_ids = ids.to(model.device), doc_ids.to(model.device)
+    try:
+        with watching(model.module, doc_ids) as layers:
+            model.read(ids, doc_ids)
+    except NotExplainedError as error:
+        raise InputError(f"{path}: {error}") from None
+    if not layers:
+        raise InputError(f"{path}: no layer of {type(model.module).__name__} has attention weights")
+    return layers
+
+
+def _batch(path: Path, model: LanguageModel, texts: Sequence[Text]) -> dict[str, Any]:
+    """The sums of every layer over texts, one a row: JSON values that add up over batches."""
+    layers = _watched(path, model, *padded(texts, 0))
+    return {
+        "queries": [len(text.ids) - 1 for text in texts],
+        "late": int(next(iter(layers.values())).late.sum()),
+        "layers": {
+            str(layer): {
+                "documents": sums.sink.mean(1).tolist(),
+                "places": sums.places.mean(1).sum(0).tolist(),
+                **{
+                    name: getattr(sums, name).sum(0).tolist()
+                    for name in (*OF_HEADS, "uniform_sink", "uniform_entropy", "uniform_places")
+                },
+            }
+            for layer, sums in layers.items()
+        },
+    }
+
+
+def _layer_row(label: str, layer: int, parts: Sequence[dict[str, Any]], queries: np.ndarray) -> LayerRow:
+    rows = _head_rows(label, layer, parts, queries)
+    low, high = interval(_joined(parts, "documents"), queries)
+    return LayerRow(
+        checkpoint=label,
+        layer=layer,
+        heads=len(rows),
+        sink=mean([row.sink for row in rows]),
+        sink_low=low,
+        sink_high=high,
+        above=mean([float(row.sink > THRESHOLD) for row in rows]),
+        uniform_sink=rows[0].uniform_sink,
+        entropy=mean([row.entropy for row in rows]),
+        uniform_entropy=float(_total(parts, "uniform_entropy") / queries.sum()),
+        entropy_share=mean([row.entropy_share for row in rows]),
+        elsewhere=mean([row.elsewhere for row in rows]),
+    )
+
+
+def _head_rows(label: str, layer: int, parts: Sequence[dict[str, Any]], queries: np.ndarray) -> list[HeadRow]:
+    total = queries.sum()
+    uniform, most = (float(_total(parts, name) / total) for name in ("uniform_sink", "uniform_entropy"))
+    sink, entropy, elsewhere = ((_total(parts, name) / total).tolist() for name in OF_HEADS)
+    return [
+        HeadRow(label, layer, head, sink[head], uniform, entropy[head], entropy[head] / most, elsewhere[head])
+        for head in range(len(sink))
+    ]
+
+
+def _place_rows(label: str, layer: int, parts: Sequence[dict[str, Any]], late: int) -> list[PlaceRow]:
+    """None where no document is long enough."""
+    weights, uniform = (_total(parts, name).tolist() for name in ("places", "uniform_places"))
+    return [
+        PlaceRow(label, layer, place, weights[place] / late, uniform[place] / late)
+        for place in range(len(weights) if late else 0)
+    ]
+
+
+def _total(parts: Sequence[dict[str, Any]], name: str) -> np.ndarray:
+    return np.sum([part[name] for part in parts], axis=0)
+
+
+def _joined(parts: Sequence[dict[str, Any]], name: str) -> np.ndarray:
+    return np.concatenate([part[name] for part in parts])
+
+
+def _layer_types(model: LanguageModel) -> list[str]:
+    """What the configuration calls each layer."""
+    if isinstance(model.module, Decoder):
+        return ["attention"] * len(model.module.layers)
+    config: Any = model.module.config
+    config = config.get_text_config()
+    return list(getattr(config, "layer_types", None) or ["layer"] * config.num_hidden_layers)
+
+
+def _sha256(model: LanguageModel) -> str:
+    """Of the configuration, and the names and values of all parameters as they are in memory."""
+    digest = hashlib.sha256(str(model.module.config).encode())
+    for name, parameter in model.module.named_parameters():
+        digest.update(name.encode())
+        digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _tokens_sha256(texts: Sequence[Text]) -> str:
+    return hashlib.sha256(repr([text.ids for text in texts]).encode()).hexdigest()
