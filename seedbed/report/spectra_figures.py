@@ -19,7 +19,8 @@ from seedbed.report.weights_rows import CosineMap, DensityRow, Spectrum, Weights
 CURVES = 12  # of a component, at most, over evenly spaced layers
 POINTS = 48  # of a curve, at most
 LOWEST = 1e-6  # of an axis of shares of sigma_1: what lies below is zero to the eye
-FLOOR = 1e-3  # of an axis of densities, of the highest one
+SHADES = 25  # of a cosine on either side of zero: finer ones are not seen, and are most of an image's bytes
+FLOOR = 1e-3  # of an axis of densities, of the lowest of their peaks
 DEPTHS = LinearSegmentedColormap.from_list("depths", mpl.colormaps["viridis"](np.linspace(0, 0.88, 64)))
 
 
@@ -107,8 +108,8 @@ def densities_figure(models: Sequence[Weights]) -> Figure:
 
 
 def _density_axes(axes: Axes, rows: Sequence[DensityRow]) -> None:
-    top = max(max(row.density) for row in rows)
-    axes.set(yscale="log", ylim=(FLOOR * top, 2 * top))
+    peaks = [max(row.density) for row in rows]
+    axes.set(yscale="log", ylim=(FLOOR * min(peaks), 2 * max(peaks)))
     axes.set_xlim(min(row.at[0] for row in rows), max(row.at[-1] for row in rows))
     axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.xaxis.set_major_formatter("{x:g}")
@@ -123,12 +124,13 @@ def cosines_figure(lines: Sequence[tuple[str, Sequence[CosineMap]]]) -> Figure:
         image = None
         for line, (title, maps) in zip(grid, lines, strict=True):
             for panel, one in zip(line, maps, strict=False):
-                image = panel.imshow(one.cosines, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="none")
+                shown = np.round(np.array(one.cosines) * SHADES) / SHADES
+                image = panel.imshow(shown, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="none")
                 panel.set_title(f"{one.role}, layer {one.layer}")
                 panel.set(xticks=[], yticks=[])
                 panel.grid(visible=False)
-                shown = len(one.cosines)
-                panel.set_xlabel(f"{shown} of {one.rows} rows" if shown < one.rows else f"{shown} rows", fontsize=9)
+                part = f"{len(shown)} of {one.rows} rows" if len(shown) < one.rows else f"{len(shown)} rows"
+                panel.set_xlabel(part, fontsize=9)
             line[0].set_ylabel(title)
             for panel in line[len(maps) :]:
                 panel.set_visible(False)
@@ -158,11 +160,11 @@ def _curve(values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
 def _gaussian_curve(axes: Axes, model: Weights, name: str) -> None:
     row = next(row for row in model.matrices if row.name == name)
     drawn = gaussian_spectra(max(row.rows, row.columns), min(row.rows, row.columns))[0].mean(axis=0)  # [r]
-    axes.plot(*_curve(drawn), "--", color=INK, linewidth=1, zorder=4)
+    axes.plot(*_curve(drawn), "--", color=GREY, linewidth=1.1, zorder=4)
 
 
 def _dashed(axes: Axes):
-    return axes.plot([], [], "--", color=INK, linewidth=1, label="Gaussian matrix of that shape")[0]
+    return axes.plot([], [], "--", color=GREY, linewidth=1.1, label="Gaussian matrix of that shape")[0]
 
 
 def _spectral_axes(figure: Figure, axes: Sequence[Axes], lowest: float) -> None:

@@ -65,6 +65,7 @@ def test_depth_has_a_line_a_model_a_dashed_gaussian_and_the_cohort(weights):
     band = line[0].collections[0].get_paths()[0].vertices[:, 1]
     curve = cohort.components["attn.o"].rms
     assert band.max() == pytest.approx(max(m + s for m, s in zip(curve.mean, curve.std, strict=True)))
+    assert band.min() == pytest.approx(min(m - s for m, s in zip(curve.mean, curve.std, strict=True)))
     assert [len(axes.collections) for axes in figure.axes[:columns]] == [0] * 4  # attn.q: a cohort has the three as one
 
 
