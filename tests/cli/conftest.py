@@ -7,6 +7,7 @@ import pytest
 from few_texts import TEXTS
 
 from seedbed import cli
+from seedbed.cli import app
 
 
 @pytest.fixture
@@ -14,6 +15,8 @@ def seedbed(monkeypatch, capsys):
     """Call a command: exit code, stdout, stderr."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
+        # a library's thread, such as tqdm's, must not end all tests at once
+        monkeypatch.setattr(app, "_leave", sys.exit)
         monkeypatch.setattr(sys, "argv", ["seedbed", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:

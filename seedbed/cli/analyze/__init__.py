@@ -7,6 +7,7 @@ from seedbed.cli.analyze.cohort import cohort
 from seedbed.cli.analyze.compare import compare
 from seedbed.cli.analyze.dynamics import dynamics
 from seedbed.cli.analyze.ifd import ifd
+from seedbed.cli.analyze.residual import residual
 from seedbed.cli.analyze.tokens import tokens
 from seedbed.cli.analyze.weights import weights
 
@@ -17,6 +18,7 @@ for command in (
     compare,
     dynamics,
     ifd,
+    residual,
     tokens,
     weights,
 ):  # fmt: skip

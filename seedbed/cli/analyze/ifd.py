@@ -39,7 +39,7 @@ def ifd(
     """
     if len(models) > 2:
         raise InputError(f"{models[2]}: give one model, or two: BASE CHECKPOINT")
-    from seedbed.analysis.checkpoints import fingerprint, open_checkpoint
+    from seedbed.analysis.checkpoints import fingerprint
     from seedbed.analysis.exchanges import Fields, read_exchanges
     from seedbed.analysis.ifd import analyze
     from seedbed.analysis.models import open_model
@@ -47,9 +47,9 @@ def ifd(
     from seedbed.files.atomic import sha256
     from seedbed.report.ifd_page import ifd_page
 
-    weights = {str(path): fingerprint(open_checkpoint(path)) for path in models}
-    *bases, checkpoint = [open_model(path) for path in models]
-    length = min(model.max_length for model in (*bases, checkpoint))
+    *bases, checkpoint = opened = [open_model(path) for path in models]
+    weights = {str(path): fingerprint(model) for path, model in zip(models, opened, strict=True)}
+    length = min(model.max_length for model in opened)
     fields = Fields(prompt_field, response_field)
     exchanges = read_exchanges(data, checkpoint.tokenizer, length, fields, chat_template, records, on_bad.value)
     texts = {file: sha256(file) for file in exchanges.files if Path(file).is_file()}

@@ -1,0 +1,68 @@
+"""The models to measure: checkpoints as they are given, or of runs all steps."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from seedbed.analysis.models import LanguageModel, open_model
+from seedbed.data.tokenizer import load_tokenizer
+from seedbed.errors import InputError
+from seedbed.files.atomic import sha256
+from seedbed.files.steps import step_folders
+from seedbed.train.run import CONFIG, read_config
+from seedbed.train.setup import checkpoint_of, initial_model
+
+
+class Source(NamedTuple):
+    """A model to measure, not yet opened."""
+
+    model: str
+    step: int | None
+    told: str  # where its weights are from
+    drawn: str  # SHA-256 of the configuration that decides weights that are in no file
+    open: Callable[[], LanguageModel]
+
+    @property
+    def at(self) -> str:
+        return self.told if self.step is None else f"step {self.step}"
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """The folders' names; the whole paths where two are the same. Raises InputError for a path given twice."""
+    places = [path.resolve() for path in paths]
+    for place, path in zip(places, paths, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"{path}: given twice; give each model once")
+    names = [place.name for place in places]
+    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+
+
+def sources_of(name: str, path: Path, every_checkpoint: bool, problems: list[str]) -> Iterator[Source]:
+    """The newest whole checkpoint of a run, or all of them, oldest first; any other checkpoint as it is."""
+    folders = step_folders(path)[::-1]
+    if every_checkpoint and folders:
+        yield from _drawn(name, path, folders, problems)
+    elif (path / CONFIG).is_file():
+        folders = [checkpoint_of(path)]
+    else:
+        folders = [path]
+    for folder in folders:
+        step = re.fullmatch(r"step_(\d+)", folder.resolve().name)
+        yield Source(name, int(step[1]) if step else None, str(folder), "", lambda f=folder: open_model(f))
+
+
+def _drawn(name: str, path: Path, folders: Sequence[Path], problems: list[str]) -> Iterator[Source]:
+    """The weights before the first step of the run at ``path``."""
+    config = read_config(path)
+    tokenizer = next((folder / "tokenizer" for folder in folders if (folder / "tokenizer").is_dir()), None)
+    if tokenizer is None:
+        problems.append(f"{name}, step 0: passed over: no checkpoint has its tokenizer")
+        return
+
+    def make() -> LanguageModel:
+        module, _ = initial_model(config)
+        return LanguageModel(name, module.eval(), load_tokenizer(tokenizer), config.model.max_seq_len)
+
+    told = "drawn again from the run's configuration and seed"
+    yield Source(name, 0, told, sha256(path / CONFIG), make)

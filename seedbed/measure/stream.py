@@ -1,0 +1,244 @@
+"""The residual stream of a decoder, followed through one forward pass: sizes, what branches add, what epsilons mask.
+
+For each token, e is the embedded input as the first layer gets it and h_l the stream after layer l. Every number is
+one of a token; kept are its sums over the tokens, those that begin a document apart (attention sinks live there, with
+activations of their own size). Sums of batches add up, so nothing depends on how texts are put into batches.
+
+Memory: the embedded input, the stream before a layer, and what the modules of that layer gave.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seedbed.facts.fact import ParameterFact
+from seedbed.facts.patterns import canonical
+from seedbed.measure.additions import Addition, LayerPlace, Output, additions, layer_places
+from seedbed.measure.masking import USUAL_EPS, masking_ratio, norm_of, vectors
+from seedbed.model.attention import document_starts
+
+GROUPS = FIRST, OTHERS = ("first", "others")
+EMBEDDED = -1
+"""The layer that stands for the embedded input."""
+
+Sums = dict[str, dict[str, float]]  # {first or others: {measure: sum over its tokens}}
+
+
+@dataclass
+class StreamSums:
+    """Sums over tokens; keys are text and values numbers or text, so that it goes through JSON."""
+
+    width: int = 0
+    tokens: dict[str, int] = field(default_factory=dict)
+    stream: dict[str, Sums] = field(
+        default_factory=dict
+    )  # by layer, "-1" for e: norm, variance, largest, massive, flow
+    branches: dict[str, dict[str, Sums]] = field(default_factory=dict)  # by branch and layer: ratio, cosine
+    sources: dict[str, dict[str, str]] = field(default_factory=dict)  # by branch and layer: the module that gave it
+    norms: dict[str, Sums] = field(default_factory=dict)  # by name: second_moment, masking, masking_usual
+    kinds: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: a Norm's fields
+    unread: dict[str, str] = field(default_factory=dict)  # layer -> why what its branches add is not known
+    unmeasured: dict[str, str] = field(default_factory=dict)  # name of a norm -> why
+
+    def add(self, other: "StreamSums") -> None:
+        """Take in another batch of the same model."""
+        self.width = other.width
+        for mine, its in (
+            (self.tokens, other.tokens), (self.stream, other.stream), (self.branches, other.branches),
+            (self.norms, other.norms),
+        ):  # fmt: skip
+            _add(mine, its)
+        for mine, its in ((self.kinds, other.kinds), (self.unread, other.unread), (self.unmeasured, other.unmeasured)):
+            mine |= its
+        for branch, sources in other.sources.items():
+            self.sources.setdefault(branch, {}).update(sources)
+
+    def mean(self, sums: Sums, measure: str, groups: Iterable[str] = GROUPS) -> float:
+        """Over the tokens of ``groups``; NaN without any."""
+        groups = [group for group in groups if self.tokens[group]]
+        total = sum(self.tokens[group] for group in groups)
+        return sum(sums[group][measure] for group in groups) / total if total else float("nan")
+
+
+def _add(mine: dict[str, Any], other: Mapping[str, Any]) -> None:
+    for key, value in other.items():
+        if isinstance(value, dict):
+            _add(mine.setdefault(key, {}), value)
+        else:
+            mine[key] = mine.get(key, 0) + value
+
+
+@contextmanager
+def following(model: nn.Module, facts: Iterable[ParameterFact], doc_ids: Tensor) -> Iterator[StreamSums]:
+    """While it is open, one forward pass of ``model`` over tokens of doc_ids [B, T] fills the sums that it yields.
+
+    Runs of one id are documents, negative ids are padding, which is not counted. Raises ValueError where no token is
+    left, and InputError for a model without one stack of layers.
+    """
+    modules = {canonical(f"{path}.").rstrip("."): module for path, module in model.named_modules()}
+    places = layer_places(facts, modules)
+    follower = _Follower(doc_ids)
+    norms = {path: module for path, module in modules.items() if "norm" in type(module).__name__.lower()}
+    with ExitStack() as stack:
+
+        def after(path: str, use: Callable[[Tensor, Tensor], None]) -> None:
+            def hook(_: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+                use(_states(args, kwargs), out if isinstance(out, Tensor) else out[0])
+
+            stack.callback(modules[path].register_forward_hook(hook, with_kwargs=True).remove)
+
+        def before(path: str, use: Callable[[Tensor], None]) -> None:
+            def hook(_: nn.Module, args: Any, kwargs: Any) -> None:
+                use(_states(args, kwargs))
+
+            stack.callback(modules[path].register_forward_pre_hook(hook, with_kwargs=True).remove)
+
+        for place in places:
+            before(place.path, lambda h, place=place: follower.enter(place, h))
+            for branch, paths in place.branches.items():
+                before(paths[0], follower.reads)
+                for path in paths:
+                    after(path, lambda _, out, b=branch, p=path: follower.gave(Output(b, p, out)))
+        for path, module in norms.items():
+            after(path, lambda x, out, p=path, m=module: follower.normed(p, m, x, out))
+        for place in places:
+            after(place.path, lambda _, out: follower.leave(out))
+        yield follower.sums
+
+
+def _states(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
+    """What a module reads: its first argument, or the one of Transformers' name, or the first that is a tensor."""
+    if args and isinstance(args[0], Tensor):
+        return args[0]
+    named = kwargs.get("hidden_states")
+    return named if named is not None else next(value for value in kwargs.values() if isinstance(value, Tensor))
+
+
+class _Follower:
+    """Where the pass has got to; filled by hooks."""
+
+    def __init__(self, doc_ids: Tensor):
+        self.keep = doc_ids >= 0  # [B, T]
+        if not self.keep.any():
+            raise ValueError("the residual stream of zero tokens")
+        index = torch.arange(doc_ids.shape[1], device=doc_ids.device)
+        first = (index == document_starts(doc_ids))[self.keep]  # [N]
+        self.groups = {FIRST: first, OTHERS: ~first}
+        self.sums = StreamSums(tokens={group: int(rows.sum()) for group, rows in self.groups.items()})
+        self.layer = EMBEDDED
+        self._outside()
+
+    def enter(self, place: LayerPlace, h: Tensor) -> None:
+        """h [B, T, D], the stream before a layer."""
+        self.state = h[self.keep]
+        if self.layer == EMBEDDED:
+            self.embedded = self.state
+            self.sums.width = h.shape[-1]
+            self._stream()
+        self.layer += 1
+        self.place, self.shape = place, h.shape
+
+    def reads(self, x: Tensor) -> None:
+        """x is read by a branch, or by a norm outside of it."""
+        if self.place is not None and x.shape == self.shape:
+            self.read.append(x[self.keep])
+
+    def gave(self, output: Output) -> None:
+        if self.place is not None and output.value.numel() == self.shape.numel():
+            value = output.value.reshape(self.shape)  # experts may have rows of tokens: [B T, D]
+            self.raw.append(output.value)
+            self.outputs.append(output._replace(value=value[self.keep]))
+
+    def normed(self, path: str, module: nn.Module, x: Tensor, out: Tensor) -> None:
+        """A norm read x and gave out."""
+        inside = None if self.place is None else self.place.inside(path)
+        if inside is None:
+            self.reads(x)
+        self._mask(path, module, x, out, inside or "stream")
+        behind = [n for n, raw in enumerate(self.raw) if x.data_ptr() == raw.data_ptr() and x.shape == raw.shape]
+        if self.place is not None and inside is None and behind:
+            self.gave(Output(self.outputs[behind[-1]].branch, path, out))
+
+    def leave(self, out: Tensor) -> None:
+        """out [B, T, D], the stream after the layer."""
+        assert self.place is not None
+        after = out[self.keep]
+        found = additions(self.state, after, self.outputs, self.read, self.place.branches)
+        if isinstance(found, str):
+            self.sums.unread[str(self.layer)] = found
+        else:
+            for each in found:
+                self._branch(each)
+        self.state = after
+        self._outside()
+        self._stream()
+
+    def _outside(self) -> None:
+        """Between layers: nothing of one is kept."""
+        self.place: LayerPlace | None = None
+        self.outputs: list[Output] = []
+        self.raw: list[Tensor] = []  # the outputs as they were given, to know them again
+        self.read: list[Tensor] = []  # [N, D] each
+
+    def _stream(self) -> None:
+        norm = _norm(self.state)  # [N]
+        mean = self.state.mean(-1, dtype=torch.float64)
+        size = self.state.abs()
+        largest = size.amax(-1).double()
+        self.sums.stream[str(self.layer)] = self._summed(
+            norm=norm,
+            variance=norm.square() / self.state.shape[-1] - mean.square(),
+            largest=largest,
+            massive=largest / size.median(-1).values.double(),
+            flow=_norm(self.state - self.embedded) / _norm(self.embedded),
+        )
+
+    def _branch(self, each: Addition) -> None:
+        branch, path, value, factor = each.output
+        added, stream = _norm(value), _norm(each.stream)  # [N]
+        product = torch.einsum("nd,nd->n", value.double(), each.stream.double())
+        cosine = torch.where(added == 0, 0.0, product / (added * stream))
+        layer = str(self.layer)
+        self.sums.branches.setdefault(branch, {})[layer] = self._summed(ratio=added / stream, cosine=cosine)
+        told = path if factor == 1 else f"{factor:.3g} × {path}"
+        self.sums.sources.setdefault(branch, {})[layer] = told
+        if path in self.sums.kinds:  # a norm behind the branch
+            self.sums.kinds[path]["reads"] = "branch"
+
+    def _mask(self, path: str, module: nn.Module, x: Tensor, out: Tensor, reads: str) -> None:
+        calls = 1 + sum(name == path or name.startswith(f"{path} (call ") for name in self.sums.kinds)
+        path = path if calls == 1 else f"{path} (call {calls})"
+        kind = norm_of(module, x, out)
+        rows = vectors(x, self.keep)
+        if isinstance(kind, str) or rows is None:
+            shape = f"reads {list(x.shape)}, which has no place for each token"
+            self.sums.unmeasured[path] = kind if isinstance(kind, str) else shape
+            return
+        layer = None if self.place is None else self.layer
+        self.sums.kinds[path] = {"eps": kind.eps, "centred": kind.centred, "reads": reads, "layer": layer}
+        second_moment = kind.second_moment(rows)  # [N] or [N, heads]
+        self.sums.norms[path] = self._summed(
+            second_moment=_over_heads(second_moment),
+            masking=_over_heads(masking_ratio(second_moment, kind.eps)),
+            masking_usual=_over_heads(masking_ratio(second_moment, USUAL_EPS)),
+        )
+
+    def _summed(self, **measures: Tensor) -> Sums:
+        """Sums over the tokens of each group of measures [N]."""
+        return {
+            group: {name: float(values[rows].sum()) for name, values in measures.items()}
+            for group, rows in self.groups.items()
+        }
+
+
+def _norm(x: Tensor) -> Tensor:
+    """||x|| [N], accumulated in fp64: the square of a small branch would vanish in fp32."""
+    return torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64)
+
+
+def _over_heads(values: Tensor) -> Tensor:
+    return values.flatten(1).mean(1) if values.ndim > 1 else values
