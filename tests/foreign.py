@@ -55,6 +55,7 @@ def build(family: str, scale: float = 20.0, **options: Any):
 def save_pickles(model, folder: Path, shards: int = 1) -> Path:
     """As releases of Transformers up to 4 saved: one file, or several with an index."""
     folder.mkdir(parents=True)
+    model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
     state = model.state_dict()
     if shards == 1:
@@ -68,6 +69,56 @@ def save_pickles(model, folder: Path, shards: int = 1) -> Path:
         places |= dict.fromkeys(part, file)
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
     return folder
+
+
+def save_gguf(model, tokenizer: Path, file: Path) -> Path:
+    """As llama.cpp's converter writes a Llama, GPT-2 or Qwen3 in fp32: Llama's rows of queries and keys in another
+    order, GPT-2's maps as (d_out, d_in)."""
+    gguf = pytest.importorskip("gguf")
+    config = model.config
+    kind = {"llama": "LLAMA", "gpt2": "GPT2", "qwen3": "QWEN3"}[config.model_type]
+    writer = gguf.GGUFWriter(file, config.model_type)
+    writer.add_context_length(LENGTH)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(getattr(config, "intermediate_size", 4 * config.hidden_size))
+    writer.add_head_count(config.num_attention_heads)
+    if kind == "GPT2":
+        writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    else:
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+        writer.add_rope_dimension_count(config.head_dim)
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    writer.add_vocab_size(VOCAB)
+    _write_tokenizer(writer, json.loads((tokenizer / "tokenizer.json").read_text(encoding="utf-8")))
+    names = gguf.get_tensor_name_map(getattr(gguf.MODEL_ARCH, kind), config.num_hidden_layers)
+    for name, parameter in model.named_parameters():
+        values = parameter.detach()
+        if kind == "GPT2" and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+            values = values.T
+        if kind == "LLAMA" and ("q_proj" in name or "k_proj" in name):
+            heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
+            values = values.view(heads, 2, -1, values.shape[1]).transpose(1, 2).reshape(values.shape)
+        writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), values.contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def _write_tokenizer(writer: Any, content: dict[str, Any]) -> None:
+    vocab = content["model"]["vocab"] | {token["content"]: token["id"] for token in content["added_tokens"]}
+    special = {token["id"] for token in content["added_tokens"]}
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(sorted(vocab, key=vocab.__getitem__))
+    writer.add_token_types([3 if i in special else 1 for i in range(len(vocab))])
+    writer.add_token_merges([" ".join(pair) for pair in content["model"]["merges"]])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
-from seedbed.analysis.foreign import Foreign, in_memory, some
+from seedbed.analysis.foreign import UNKNOWN, Foreign, in_memory, some
 from seedbed.errors import InputError
 from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder
@@ -27,15 +27,12 @@ def body_of(module: nn.Module) -> nn.Module:
     return getattr(module, getattr(module, "base_model_prefix", ""), module)
 
 
-def causal_model(foreign: Foreign, config: "PreTrainedConfig") -> "PreTrainedModel":
-    """As Transformers loads it, in fp32.
-
-    Raises InputError where it is none, also an encoder that passes for one, or where a weight is missing. Warns of
-    tensors that it does not use.
-    """
+def causal_kind(foreign: Foreign, config: "PreTrainedConfig") -> "type[PreTrainedModel]":
+    """The class that predicts the next token with these weights. Raises InputError where there is none: an encoder
+    with a decoder, a model of images or sound, a kind that has no such class."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    kind = cast("type[PreTrainedModel] | None", MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None))
+    kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     problem = None
     if getattr(config, "is_encoder_decoder", False):
         problem = "an encoder with a decoder"
@@ -43,16 +40,24 @@ def causal_model(foreign: Foreign, config: "PreTrainedConfig") -> "PreTrainedMod
         problem = "reads more than text"
     elif kind is None:
         problem = f"{', '.join(config.architectures or [type(config).__name__])} does not predict the next token"
-    if problem is not None or kind is None:
+    if problem is not None:
         raise InputError(f"{foreign.path}: {problem}; give a causal language model of text")
+    return cast("type[PreTrainedModel]", kind)
+
+
+def causal_model(foreign: Foreign, kind: "type[PreTrainedModel]") -> "PreTrainedModel":
+    """The model in fp32.
+
+    Raises InputError where a weight is missing, and for an encoder that passes for a causal model. Warns of tensors
+    that are not used.
+    """
     module, told = in_memory(foreign, kind, torch.float32)
-    lost = {*told["missing_keys"], *(str(key) for key in told["mismatched_keys"])}
-    if lost:
-        raise InputError(f"{foreign.path}: not all weights of {kind.__name__} are there: {some(sorted(lost))}")
-    if told["unexpected_keys"]:
-        warnings.warn(
-            f"{foreign.path}: {kind.__name__} does not use {some(sorted(told['unexpected_keys']))}", stacklevel=3
-        )
+    unused = told.pop(UNKNOWN, [])
+    if told:
+        problems = "; ".join(f"{what}: {some(names)}" for what, names in told.items())
+        raise InputError(f"{foreign.path}: not all weights of {kind.__name__} are there: {problems}")
+    if unused:
+        warnings.warn(f"{foreign.path}: {kind.__name__} does not use {some(unused)}", stacklevel=3)
     if _sees_ahead(module):
         raise InputError(f"{foreign.path}: {kind.__name__} sees later tokens too (an encoder); give a causal one")
     return module

@@ -9,7 +9,18 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from seedbed.analysis.foreign import Foreign, configuration, find_foreign, in_memory, on_paper, open_tensors, some
+from seedbed.analysis.foreign import (
+    MISSHAPEN,
+    MISSING,
+    UNKNOWN,
+    Foreign,
+    configuration,
+    find_foreign,
+    in_memory,
+    on_paper,
+    open_tensors,
+    some,
+)
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import canonical, parameter_facts
@@ -100,7 +111,7 @@ def _loaded(name: str, foreign: Foreign, model: nn.Module) -> Checkpoint:
     """All parameters as Transformers loads them, in memory at once: it dequantises GGUF, and renames and stacks what
     older releases named otherwise or saved apart (experts). Raises InputError where that leaves one out too."""
     loaded, told = in_memory(foreign, type(model), torch.float32 if foreign.gguf else "auto")  # pyright: ignore[reportArgumentType]
-    if problems := [f"{what.replace('_', ' ')}: {some(map(str, names))}" for what, names in told.items() if names]:
+    if problems := [f"{what}: {some(names)}" for what, names in told.items()]:
         raise InputError(f"{foreign.path}: {'; '.join(problems)}; give the checkpoint as it was saved")
     tensors = {canonical(own): parameter.detach() for own, parameter in loaded.named_parameters()}
     return Checkpoint(name, parameter_facts(loaded), foreign.files, tensors, {own: own for own in tensors})
@@ -126,7 +137,7 @@ def _places(tensors: Tensors | Pickles, facts: Iterable[ParameterFact], model: n
         if tensors.shape(name) != fact.stored_shape:
             misshapen.append(f"{name} {tensors.shape(name)} instead of {fact.stored_shape}")
     missing = [fact.name for fact in known.values() if fact.name not in places]
-    problems = (("without a place in the model", unknown), ("of another shape", misshapen), ("missing", missing))
+    problems = ((UNKNOWN, unknown), (MISSHAPEN, misshapen), (MISSING, missing))
     told = [f"{kind}: {some(names)}" for kind, names in problems if names]
     if told:
         raise InputError("; ".join(told))

@@ -1,6 +1,6 @@
 """Checkpoints of other makers: which files they are, and what Transformers makes of them. No code in them is run."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 CONFIGURATION = "config.json"
+UNKNOWN, MISSHAPEN, MISSING = "without a place in the model", "of another shape", "missing"
+"""What can be wrong with a tensor."""
 
 
 @dataclass(frozen=True)
@@ -146,24 +148,29 @@ def on_paper(foreign: Foreign, config: "PreTrainedConfig") -> nn.Module:
 
 def in_memory(
     foreign: Foreign, kind: "type[PreTrainedModel]", dtype: torch.dtype | str
-) -> tuple["PreTrainedModel", Mapping[str, Any]]:
-    """The model as Transformers loads it, all at once, and what it tells of tensors that did not fit. GGUF is
-    dequantised, without loss: what it stands for is representable in fp32.
+) -> tuple["PreTrainedModel", dict[str, list[str]]]:
+    """The model as Transformers loads it, all at once, and the names of tensors that did not fit, by what is wrong
+    with them. GGUF is dequantised, without loss: what it stands for is representable in fp32.
 
     Raises InputError where it cannot be loaded.
     """
     try:
         with _as_transformers_wants(foreign) as folder, _quiet():
-            return kind.from_pretrained(  # pyright: ignore[reportReturnType] (a pair, with output_loading_info)
+            found: Any = kind.from_pretrained(
                 folder,
                 gguf_file=foreign.gguf,
                 local_files_only=True,
                 use_safetensors=foreign.files[0].suffix == ".safetensors",
                 dtype=dtype,
+                ignore_mismatched_sizes=True,  # they are told below
                 output_loading_info=True,
             )
     except Exception as error:
         raise InputError(f"{foreign.path}: Transformers cannot load it: {first_line(error)}") from None
+    model, told = found
+    misshapen = [name for name, *_ in told["mismatched_keys"]]
+    problems = {UNKNOWN: told["unexpected_keys"], MISSHAPEN: misshapen, MISSING: told["missing_keys"]}
+    return model, {what: sorted(names) for what, names in problems.items() if names}
 
 
 def first_line(error: Exception) -> str:

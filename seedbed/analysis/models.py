@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from seedbed.analysis.apart import apart, one_document_first
-from seedbed.analysis.causal import body_of, causal_model, vocabulary_of
+from seedbed.analysis.causal import body_of, causal_kind, causal_model, vocabulary_of
 from seedbed.analysis.foreign import configuration, find_foreign
 from seedbed.analysis.foreign_tokenizer import foreign_tokenizer
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
@@ -154,8 +154,8 @@ def open_model(path: str | Path, device: str = "cpu") -> LanguageModel:
     """A run (its newest whole checkpoint), a checkpoint, or a Hugging Face checkpoint (safetensors, PyTorch's files,
     GGUF), in fp32 and with its tokenizer.
 
-    Raises InputError where there is none, it is not a causal language model, a tensor is missing, or the tokenizer has
-    more ids than the model. Warns of tensors that the model does not use.
+    Raises InputError where there is none, it is not a causal language model, a tensor is missing, or the tokenizer
+    gives ids that the model has no row for. Warns of tensors that the model does not use.
     """
     path = Path(path)
     foreign, name = find_foreign(path), path.resolve().name
@@ -168,17 +168,24 @@ def open_model(path: str | Path, device: str = "cpu") -> LanguageModel:
         opened = LanguageModel(name, model.to(device).eval(), tokenizer, config.model.max_seq_len, tuple(files))
     else:
         config = configuration(foreign)
-        tokenizer = foreign_tokenizer(foreign, config)
-        module = causal_model(foreign, config)
+        kind, tokenizer = causal_kind(foreign, config), foreign_tokenizer(foreign, config)
+        module = causal_model(foreign, kind)
         module.to(device)  # pyright: ignore (its type of `to` is odd)
         length = getattr(config, "max_position_embeddings", None) or UNBOUNDED
         opened = LanguageModel(name, module, tokenizer, length, tuple(foreign.files))
-    if tokenizer.vocab_size > (size := vocabulary_of(opened.module)):
+    if (largest := _largest_id(tokenizer)) >= (size := vocabulary_of(opened.module)):
         raise InputError(
-            f"{path}: its tokenizer has ids up to {tokenizer.vocab_size - 1}, the model an embedding of {size} rows; "
-            "give the model its own tokenizer"
+            f"{path}: its tokenizer gives ids up to {largest}, the model has an embedding of {size} rows; give the "
+            "model its own tokenizer"
         )
     return opened
+
+
+def _largest_id(tokenizer: Tokenizer) -> int:
+    """Of what texts become; Transformers may add control tokens that the model never saw."""
+    known = tokenizer.known()  # [V]
+    known[list(tokenizer.special_tokens.values())] = False
+    return max(int(known.nonzero()[0].max()), tokenizer.bos_id or 0)
 
 
 def _end(module: nn.Module, kind: type, states: Tensor) -> Tensor:

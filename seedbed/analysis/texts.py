@@ -1,6 +1,6 @@
 """Texts for a model to read: documents of files or of a store's held-out part, as tokens."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -174,14 +174,13 @@ def _in_turns(sources: Sequence[Iterator[Text]], count: int | None) -> list[Text
     if count is None:
         return list(chain.from_iterable(sources))
     taken: list[list[Text]] = [[] for _ in sources]
-    left = list(range(len(sources)))
-    while left and count > 0:
-        for place in left[:count]:
-            if (text := next(sources[place], None)) is None:
-                left.remove(place)
-            else:
-                taken[place].append(text)
-                count -= 1
+    turns = deque(range(len(sources)))
+    while turns and count:
+        place = turns.popleft()
+        if (text := next(sources[place], None)) is not None:
+            taken[place].append(text)
+            turns.append(place)
+            count -= 1
     return list(chain.from_iterable(taken))
 
 

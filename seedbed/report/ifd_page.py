@@ -154,8 +154,8 @@ def _length_section(result: IfdResult) -> Section:
         columns = ["", "with", "n", "Pearson", "p", "Spearman", "p"]
         tables.append(TableView(f"Correlations, {GROUPS[group]}", columns, rows, left=2))
     told = (
-        "A mean over few tokens varies more, and the first tokens of a response gain most from the instruction: IFD "
-        "alone ranks records by length too."
+        "A mean over few tokens varies more, and what an instruction gives away may lie in the first tokens: read IFD "
+        "beside the length."
     )
     return Section("Length bias and correlations", [told], [picture], tables)
 
