@@ -24,14 +24,14 @@ def pieces(
     text: Text, tokenizer: Tokenizer, lengths: np.ndarray, end: int
 ) -> Iterator[tuple[str, list[tuple[int, str]]]]:
     """The first ``end`` tokens of ``text`` as pieces that can be shown: what stands there, and for each token its place
-    and its own text. Tokens that share a character make one piece; then a token's own text is its bytes, ``E4 BD``.
+    and its own text. Tokens that share a character make one piece; then a token's own text is its bytes, ``⟨E4 BD⟩``.
 
     ``lengths`` [V] are the tokenizer's ``token_bytes``. Where decoding does not give the text back, each token is
     decoded by itself.
     """
     names = {i: name for name, i in tokenizer.special_tokens.items()}
     raw = text.text.encode("utf-8")
-    exact = raw.startswith(tokenizer.decode(text.ids).rstrip("\ufffd").encode("utf-8"))
+    exact = tokenizer.lossless and raw.startswith(tokenizer.decode(text.ids).rstrip("\ufffd").encode("utf-8"))
     at, start, held = 0, 0, []  # bytes read, first byte and tokens of the piece in the making
     for place, token in enumerate(text.ids[:end]):
         if lengths[token] == 0 or not exact:
@@ -55,4 +55,4 @@ def _own(part: bytes) -> str:
     try:
         return part.decode("utf-8")
     except UnicodeDecodeError:
-        return part.hex(" ").upper()
+        return f"⟨{part.hex(' ').upper()}⟩"

@@ -11,7 +11,7 @@ from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
 from seedbed.report.spectra_figures import mean_spectra_figure
 from seedbed.report.weights_figures import components_figure, depth_figure
-from seedbed.report.weights_page import DEFINITIONS, cosines_picture, cosines_roles, values_picture
+from seedbed.report.weights_page import DEFINITIONS, cosines_picture, cosines_roles, quantised, values_picture
 from seedbed.report.weights_rows import Weights
 
 TABLES = {
@@ -38,7 +38,7 @@ def compare_page(result: Comparison, cohort: Cohort, provenance: Mapping[str, st
     return Page(
         title="Weights compared",
         lead=f"{names}: every matrix, by component and depth. A column or a line is one set of weights: differences "
-        "have no error bar, and another seed of either would give others.",
+        f"have no error bar, and another seed of either would give others.{quantised(models)}",
         sections=_sections(models, cohort),
         definitions={
             **DEFINITIONS,

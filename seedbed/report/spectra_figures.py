@@ -28,17 +28,18 @@ def spectra_figure(model: Weights) -> Figure:
     of that shape has, the mean of drawn ones."""
     roles = in_order(one.role for one in model.spectra)
     last = max((one.layer or 0 for one in model.spectra), default=0)
-    shades = ScalarMappable(Normalize(0, max(last, 1)), DEPTHS)
+    shades, lowest = ScalarMappable(Normalize(0, max(last, 1)), DEPTHS), 1.0
     with style():
         figure, axes = _grid(len(roles), sharey=True)
         for panel, role in zip(axes, roles, strict=False):
             curves = chosen([one for one in model.spectra if one.role == role])
+            lowest = min(lowest, *(one.values[-1] / one.values[0] for one in curves))
             for one in curves:
                 color = INK if one.layer is None else DEPTHS(one.layer / max(last, 1))
                 panel.plot(*_curve(one.values), color=color, linewidth=1)
             _gaussian_curve(panel, model, curves[0].name)
             panel.set_title(role)
-        _spectral_axes(figure, axes[: len(roles)], [model])
+        _spectral_axes(figure, axes[: len(roles)], lowest)
         if last:
             bar = figure.colorbar(shades, ax=axes, label="layer", fraction=0.025, pad=0.01)
             bar.locator = MaxNLocator(integer=True, nbins=6)
@@ -60,7 +61,7 @@ def chosen(spectra: Sequence[Spectrum]) -> list[Spectrum]:
 def mean_spectra_figure(models: Sequence[Weights]) -> Figure:
     """sigma_i / sigma_1 over i / r of several models: the median over each component's matrices, and where all lie."""
     roles = in_order(one.role for model in models for one in model.spectra)
-    at = np.linspace(0, 1, POINTS)
+    at, lowest = np.linspace(0, 1, POINTS), 1.0
     with style():
         figure, axes = _grid(len(roles), sharey=True)
         for panel, role in zip(axes, roles, strict=False):
@@ -69,13 +70,13 @@ def mean_spectra_figure(models: Sequence[Weights]) -> Figure:
                 if not own:
                     continue
                 curves = np.exp([np.interp(at, x, np.log(np.maximum(y, 1e-12))) for x, y in own])
-                color = ARMS[index][0]
+                color, lowest = ARMS[index][0], min(lowest, float(np.median(curves[:, -1])))
                 panel.plot(at, np.median(curves, axis=0), color=color, linewidth=1.5, label=model.name, zorder=3)
                 if len(own) > 1:
                     panel.fill_between(at, curves.min(axis=0), curves.max(axis=0), color=color, alpha=0.13, linewidth=0)
                 _gaussian_curve(panel, model, next(one.name for one in model.spectra if one.role == role))
             panel.set_title(role)
-        _spectral_axes(figure, axes[: len(roles)], models)
+        _spectral_axes(figure, axes[: len(roles)], lowest)
         figure.legend(handles=[*labelled(axes), _dashed(axes[0])], loc="outside upper right", ncols=4)
         return figure
 
@@ -164,8 +165,7 @@ def _dashed(axes: Axes):
     return axes.plot([], [], "--", color=INK, linewidth=1, label="Gaussian matrix of that shape")[0]
 
 
-def _spectral_axes(figure: Figure, axes: Sequence[Axes], models: Sequence[Weights]) -> None:
-    lowest = min(one.values[-1] / one.values[0] for model in models for one in model.spectra)
+def _spectral_axes(figure: Figure, axes: Sequence[Axes], lowest: float) -> None:
     for panel in axes:
         panel.set(yscale="log", xlim=(0, 1))
     axes[0].set_ylim(max(LOWEST, 0.7 * lowest), 1.3)

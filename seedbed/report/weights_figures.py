@@ -119,12 +119,17 @@ def depth_figure(models: Sequence[Weights], cohort: Cohort | None = None) -> Fig
 def _profile(axes: Axes, model: Weights, index: int, role: str, field: str, several: bool) -> None:
     rows = [row for row in model.profiles if row.role == role and getattr(row, field) is not None]
     color, marker = ARMS[index]
-    size = 3.5 if len(rows) < 16 else 2
+    look = {"color": color, "marker": marker, "markersize": 3.5, "markevery": _sparse(rows), "linewidth": 1.3}
     xs, ys = [row.depth for row in rows], [getattr(row, field) for row in rows]
-    axes.plot(xs, ys, color=color, marker=marker, markersize=size, linewidth=1.3, zorder=3)
+    axes.plot(xs, ys, zorder=3, **look)
     gaussian = [getattr(row, f"gaussian_{field}") for row in rows] if field in BESIDE_GAUSSIAN else []
     if gaussian:
         axes.plot(xs, gaussian, color=color if several else GREY, linestyle="--", linewidth=0.9, zorder=2)
+
+
+def _sparse(points: Sequence[object]) -> int:
+    """Every how many points of a curve have a mark: of long ones about twelve."""
+    return max(1, len(points) // 12)
 
 
 def _band(axes: Axes, cohort: Cohort | None, role: str, field: str) -> None:
@@ -150,8 +155,9 @@ def trends_figure(model: Weights) -> Figure:
                 scores = z_scores([getattr(row, field) for row in rows])
                 if scores is not None:
                     color, marker = ARMS[index % len(ARMS)]
-                    look = {"color": color, "marker": marker, "markersize": 3.2, "linewidth": 1.2, "label": role}
-                    panel.plot([row.depth for row in rows], scores, "-" if index < len(ARMS) else "--", **look)
+                    look = {"color": color, "marker": marker, "markersize": 3.2, "markevery": _sparse(rows)}
+                    line = "-" if index < len(ARMS) else "--"
+                    panel.plot([row.depth for row in rows], scores, line, linewidth=1.2, label=role, **look)
             panel.axhline(0, color=GREY, linewidth=0.8, zorder=0)
             panel.set_title(label)
         figure.supxlabel("relative depth, layer / (layers − 1)", fontsize=10)

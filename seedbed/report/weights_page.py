@@ -60,12 +60,19 @@ def weights_page(result: Weights, provenance: Mapping[str, str]) -> Page:
     return Page(
         title=f"Weights of {result.name}",
         lead=f"Every matrix of {result.name}, by component and depth. These are measurements of one set of weights: no "
-        "number here has an error bar, and another seed would give others.",
+        f"number here has an error bar, and another seed would give others.{quantised([result])}",
         sections=_sections(result),
         definitions=DEFINITIONS,
         provenance={**provenance, **{f"file {name}": digest for name, digest in result.files.items()}},
         tiles=tiles,
     )
+
+
+def quantised(models: Sequence[Weights]) -> str:
+    """A sentence on weights from GGUF files, which mostly hold a few bits an entry."""
+    names = [name for model in models for name in model.files if name.endswith(".gguf")]
+    said = f" {', '.join(names)}: as dequantised; what was lost to quantisation is part of every number."
+    return said if names else ""
 
 
 def _sections(result: Weights) -> list[Section]:

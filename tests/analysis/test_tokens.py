@@ -128,7 +128,7 @@ def test_exchanged_models_turn_all_signs(models, texts, result):
     for row, other in zip(result[0].bins, back.bins, strict=True):
         assert row.tokens == other.tokens
         assert row.gain.mean == pytest.approx(-other.gain.mean)
-        assert row.gain.low == pytest.approx(-other.gain.high)
+        assert numbers([row.gain.low]) == pytest.approx(numbers([-(other.gain.high or 0)]))
         assert row.lowest == other.lowest
     assert result[0].overall.better == pytest.approx(back.overall.worse)
 
@@ -141,7 +141,10 @@ def test_groups_make_up_the_whole(result):
         assert total == pytest.approx(found.overall.gain.mean * found.overall.tokens)
     assert [row.name for row in found.bins] == [str(number) for number in range(1, 11)]
     assert [row.name for row in found.languages] == ["en", "zh"]
-    assert found.languages[0].gain.low < found.languages[0].gain.mean < found.languages[0].gain.high
+    english = found.languages[0].gain
+    assert english.low is not None
+    assert english.high is not None
+    assert english.low < english.mean < english.high
     assert found.languages[1].gain.low is None  # of one document
     for rows in (found.gain_histogram, found.probability_gain_histogram):
         assert sum(row.tokens for row in rows) == found.overall.tokens
@@ -199,16 +202,18 @@ def test_documents_by_hand():
 
 
 def test_tokens_by_hand(tokenizer):
-    the, cat = tokenizer.encode("a b")[0], tokenizer.encode("a b")[1]
-    text = Text("p", "", "", "a b", [tokenizer.bos_id, the, cat], 0)
-    twice = [text, text]
-    ids = np.array([the, cat, the, cat])
-    gaining, losing = token_rows(LOSS_A, LOSS_B, ids, twice, DOCUMENTS, tokenizer, tokenizer.token_bytes())
+    ids = tokenizer.encode("a!?")
+    assert len(ids) == 3
+    twice = [Text("p", "", "", "a!?", [tokenizer.bos_id, *ids], 0)] * 2
+    loss_a, loss_b = np.array([1.0, 2, 0, 3, 1, 0]), np.array([0.5, 2.25, 1, 1, 1.25, 1])
+    documents = np.array([0, 0, 0, 1, 1, 1])
+    gaining, losing = token_rows(
+        loss_a, loss_b, np.array(ids * 2), twice, documents, tokenizer, tokenizer.token_bytes()
+    )
     (best,) = gaining
-    assert (best.id, best.token, best.count, best.total, best.gain) == (the, "a", 2, 2.5, 1.25)
+    assert (best.id, best.token, best.count, best.total, best.gain) == (ids[0], "a", 2, 2.5, 1.25)
     assert (best.loss_a, best.loss_b) == (2.0, 0.75)
-    (worst,) = losing
-    assert (worst.id, worst.count, worst.total) == (cat, 2, -0.5)
+    assert [(row.id, row.count, row.total) for row in losing] == [(ids[2], 2, -2.0), (ids[1], 2, -0.5)]
 
 
 def test_a_histogram_keeps_what_lies_beyond():
@@ -217,7 +222,7 @@ def test_a_histogram_keeps_what_lies_beyond():
 
 
 def test_other_vocabularies_are_refused(models, tmp_path):
-    other = train_tokenizer(["床前明月光" * 20, "zzz yyy"], 280, tmp_path / "other")
+    other = train_tokenizer(["床前明月光" * 20, "zzz yyy"], 277, tmp_path / "other")
     with pytest.raises(InputError, match="their vocabularies differ .* give two models of one tokenizer"):
         check_same_tokens(models[0], replace(models[1], tokenizer=other))
 

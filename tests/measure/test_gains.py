@@ -11,6 +11,7 @@ from scipy.stats import bootstrap
 
 from seedbed.measure.gains import (
     LEAST_DOCUMENTS,
+    RESAMPLES,
     bootstrap_means,
     difficulty_bins,
     document_sums,
@@ -101,10 +102,13 @@ def test_no_interval_of_few_documents_and_none_wide_of_equal_ones():
     assert np.isnan([found.low[1], found.high[1]]).all()
 
 
-def test_a_group_of_just_enough_documents_has_an_interval():
-    counts = np.ones((400, 1))  # most resamples miss some of its documents, few miss all
+def test_a_resample_without_a_group_says_nothing_of_it():
+    counts = np.ones((100, 1))
     counts[LEAST_DOCUMENTS:] = 0
-    found = bootstrap_means(0.5 * counts, counts, 0)
+    seed = 7  # one of the resamples misses all ten
+    rng = np.random.default_rng(seed)
+    assert any((rng.integers(100, size=100) >= LEAST_DOCUMENTS).all() for _ in range(RESAMPLES))
+    found = bootstrap_means(0.5 * counts, counts, seed)
     assert found.low[0] == found.high[0] == 0.5
 
 

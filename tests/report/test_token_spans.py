@@ -54,9 +54,9 @@ def test_what_the_pointer_shows():
 
 
 def test_tokens_of_one_character_are_one_span_with_the_gain_of_both():
-    piece = ShownPiece("é", [token("C3", 0.5, 0.25), token("A9", 0.5, 0.5)])
+    piece = ShownPiece("é", [token("C3", 0.5, 0.25), token("A9", 0.5, 0.1)])
     (attributes, _), *_ = spans(piece).spans
-    assert attributes["class"] == f"g{STEPS + round(STEPS * (0.125 - 0.25) / (0.125 + 0.25))}"
+    assert attributes["class"] == f"g{STEPS + round(STEPS * (0.025 - 0.25) / (0.025 + 0.25))}"
     assert attributes["data-about"].count("(id 7)") == 2
     assert attributes["data-about"].startswith("C3")
 

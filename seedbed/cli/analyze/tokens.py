@@ -19,7 +19,7 @@ def tokens(
     b: Annotated[Path, typer.Argument(metavar="B", help="The model whose gain is asked, with the same tokenizer.")],
     data: Data,
     texts: Annotated[
-        int | None, typer.Option("--texts", min=1, help="Documents to read, the first ones.  [default: all]")
+        int | None, typer.Option("--texts", min=1, help="Documents to read, at most.  [default: all]")
     ] = None,
     length: Annotated[
         int, typer.Option(min=2, help="Tokens of a document to read, at most; fewer where a model reads fewer.")
