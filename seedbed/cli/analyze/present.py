@@ -29,7 +29,7 @@ Data = Annotated[
     list[Path],
     typer.Option(
         "--data",
-        help="Texts to read: JSONL, text or Parquet files, folders of them, or a store (what it holds out); may be repeated.",
+        help="Texts to read: JSONL, text or Parquet files, folders of them, stores; may be repeated.",
     ),
 ]
 
