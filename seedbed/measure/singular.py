@@ -11,12 +11,15 @@ BLOCK = 2**20
 """Entries converted to float64 at a time, so that a table of any length takes 8 MB beside itself."""
 
 GRAM_LIMIT = 4e-9
-"""The least ``(s_r / s_1)^2`` at which the Gram matrix serves.
+"""The least ``(s_r / s_1)^2`` at which the Gram matrix serves, up to r = 1024; above, times r / 1024.
 
-Its eigenvalues carry an error of ``c * eps * s_1^2``, so a singular value s carries ``c * eps / 2 * (s_1 / s)^2`` of
-itself. The largest c/2 measured was 8.5, over 8 to 20,000 rows and spectra that are flat, geometric, linear, clustered
-or have one large or one small value: 5e-7 at this limit, a condition number of 16,000.
+Its eigenvalues carry an error of ``c * eps * s_1^2``, so a singular value s carries ``c/2 * eps * (s_1 / s)^2`` of
+itself. The largest c measured was 17 up to r = 1024 and 20,000 rows and 40 at r = 2048, over spectra that are flat,
+geometric, linear, clustered or have one large or one small value: 5e-7 at the limit, a condition number of 16,000.
 """
+
+DIRECT = 2048
+"""Of a longer square matrix the condition number is mostly beyond the limit: 3.7 r for a Gaussian one (Edelman)."""
 
 
 class Gram(NamedTuple):
@@ -32,14 +35,17 @@ def singular_values(matrix: Tensor, gram: Gram | None = None) -> Tensor:
     Each is within 1e-6 of itself of a direct float64 decomposition, or within that decomposition's own error
     ``max(m, n) * eps * s_1`` where it is below it. The eigenvalues of the Gram matrix come first: for 1024 x 1024
     they take two thirds of the time of ``svdvals``. Where the smallest is under ``GRAM_LIMIT``, and so for every
-    matrix that is singular, the values are those of the triangular factor of the long side.
+    matrix that is singular, and for square ones above ``DIRECT``, the values are those of the triangular factor of the
+    long side.
 
     ``gram`` is that of ``matrix``, for a caller that has it.
     """
     lower, scale = gram if gram is not None else gram_of(matrix)
-    squares = torch.linalg.eigvalsh(lower).flip(0)  # [r]
-    if float(squares[-1]) >= GRAM_LIMIT * float(squares[0]):
-        return squares.clamp(min=0).sqrt() * scale  # a zero matrix comes here too
+    r = len(lower)
+    if r <= DIRECT or r < max(matrix.shape):
+        squares = torch.linalg.eigvalsh(lower).flip(0)  # [r]
+        if float(squares[-1]) >= GRAM_LIMIT * max(1, r / 1024) * float(squares[0]):
+            return squares.clamp(min=0).sqrt() * scale  # a zero matrix comes here too
     return torch.linalg.svdvals(_triangular(_tall(matrix), scale)) * scale
 
 

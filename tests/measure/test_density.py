@@ -50,12 +50,11 @@ def test_no_density_without_two_finite_values():
     assert (broken.at, broken.bandwidth) == ((), None)
 
 
-@pytest.mark.parametrize("columns", [64, 256, 1000])
-def test_a_sample_does_not_fall_into_one_column(columns):
-    sample = entry_sample(torch.arange(columns).repeat(40 * columns).view(-1, columns), count=997)
-    counts = torch.bincount(sample.long() * 4 // columns, minlength=4)
+@pytest.mark.parametrize("columns", [64, 128, 256])
+def test_a_sample_falls_into_every_column(columns):
+    sample = entry_sample(torch.arange(columns).expand(40 * columns, -1), count=997)
     assert len(sample) == 997
-    assert counts.max() - counts.min() < 997 // 20
+    assert len(sample.unique()) == columns
 
 
 def test_a_small_tensor_is_taken_whole():

@@ -65,6 +65,18 @@ def test_the_gram_matrix_serves_down_to_its_limit_and_no_further(monkeypatch):
         assert bool(direct) == falls_back
 
 
+def test_the_limit_rises_with_the_size_and_long_square_matrices_go_direct(monkeypatch):
+    seen = []
+    monkeypatch.setattr(singular, "_triangular", lambda tall, scale: seen.append(1) or torch.eye(2))
+    cases = (((1024, 1024), 6e-9, False), ((2048, 2049), 6e-9, True), ((2048, 2048), 1, False), ((2049, 2049), 1, True))
+    for shape, least, falls_back in cases:
+        seen.clear()
+        squares = torch.linspace(least, 1, min(shape)).double()
+        monkeypatch.setattr(torch.linalg, "eigvalsh", lambda lower, squares=squares: squares)
+        singular_values(torch.ones(shape), singular.Gram(torch.empty(min(shape), min(shape)), 1.0))
+        assert bool(seen) == falls_back
+
+
 def test_the_error_bound_of_the_gram_matrix_holds():
     """Half of eps times the squared condition number, 17 times: 5e-7 at the limit."""
     for condition in (1e2, 1e3, 1e4):
@@ -76,12 +88,13 @@ def test_the_error_bound_of_the_gram_matrix_holds():
 
 def test_blocks_change_nothing(monkeypatch):
     matrix = gaussian(300, 40)
-    whole, gram = singular_values(matrix), lower_gram(matrix, width=7)
+    whole = singular_values(matrix)
     matrix[:, 3] = matrix[:, 4]
     singular_whole = singular_values(matrix)
     matrix = gaussian(300, 40)
     monkeypatch.setattr(singular, "BLOCK", 11 * 40)
     torch.testing.assert_close(singular_values(matrix), whole, rtol=1e-12, atol=0)
+    gram = lower_gram(matrix, width=7)
     torch.testing.assert_close(gram.tril(), (matrix.T @ matrix).tril(), rtol=1e-12, atol=1e-12)
     matrix[:, 3] = matrix[:, 4]
     torch.testing.assert_close(singular_values(matrix), singular_whole, rtol=1e-12, atol=1e-13)

@@ -3,7 +3,16 @@ import math
 import pytest
 import torch
 
-from seedbed.measure.spectra import energy_rank, entropy_rank, gaussian_stats, matrix_stats, row_cosine, stable_rank
+from seedbed.measure import singular
+from seedbed.measure.spectra import (
+    energy_rank,
+    entropy_rank,
+    gaussian_stats,
+    matrix_stats,
+    row_cosine,
+    spectrum,
+    stable_rank,
+)
 
 SPECTRAL = ("spectral", "stable_rank", "entropy_rank", "er90", "er95", "er99", "condition", "row_cosine")
 
@@ -147,3 +156,49 @@ def test_energy_and_entropy_on_plain_values():
     assert energy_rank(values, 0.91) == 1.0
     assert stable_rank(values) == pytest.approx(10 / 9)
     assert entropy_rank(values) == pytest.approx(4 / 3**0.75)
+
+
+def test_entries_in_blocks(monkeypatch):
+    monkeypatch.setattr(singular, "BLOCK", 60)
+    weight = torch.arange(3000.0).view(150, 20) * 3e5 - 7e7  # blocks of three rows with means of their own
+    stats, values = spectrum(weight)
+    matrix = weight.double()
+    assert stats.mean == pytest.approx(float(matrix.mean()), rel=1e-12)
+    assert stats.std == pytest.approx(float(matrix.std(correction=0)), rel=1e-12)
+    assert (stats.min, stats.max) == (float(matrix.min()), float(matrix.max()))
+    assert stats.frobenius == pytest.approx(float(torch.linalg.vector_norm(matrix)), rel=1e-12)
+    assert values is not None and stats.stable_rank == stable_rank(values)
+    assert len(values) == 20
+
+
+def test_no_spectrum_where_there_is_a_problem():
+    for weight in (torch.zeros(3, 3), torch.ones(1, 4), torch.full((3, 3), math.nan), torch.ones(3)):
+        stats, values = spectrum(weight)
+        assert stats.problem and values is None
+
+
+def test_a_long_table_is_not_copied_whole(monkeypatch):
+    """Blocks alone are converted; the rows of the mean cosine are chosen before."""
+    weight = torch.randn(5000, 16, generator=torch.Generator().manual_seed(4)).to(torch.bfloat16)
+    weight[:, 1] = weight[:, 0]
+    monkeypatch.setattr(singular, "BLOCK", 1600)
+    largest = []
+    real = torch.Tensor.to
+
+    def watched(self, *args, **kwargs):
+        largest.append(self.numel())
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "to", watched)
+    assert matrix_stats(weight).condition == math.inf
+    assert max(largest) <= 1024 * 16
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_extremes_of_half_precision(dtype):
+    big, tiny = torch.finfo(dtype).max, torch.finfo(dtype).tiny
+    for number in (big, tiny):
+        stats = matrix_stats(torch.tensor([[number, 0], [0, -number], [0, 0]], dtype=dtype))
+        number = float(torch.tensor(number, dtype=dtype))
+        assert (stats.stable_rank, stats.condition, stats.spectral) == (pytest.approx(2), 1, number)
+        assert stats.frobenius == pytest.approx(number * math.sqrt(2))
