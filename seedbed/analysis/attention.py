@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import bootstrap
 from torch import Tensor
 
+from seedbed.analysis.attention_sums import OF_HEADS, head_rows, interval, joined, layer_row, place_rows
 from seedbed.analysis.models import LanguageModel, open_model
 from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, Texts, batches, padded, read_texts
+from seedbed.analysis.texts import Text, Texts, batches, padded, texts_for
 from seedbed.errors import InputError
 from seedbed.measure.attention import AttentionSums, NotExplainedError
 from seedbed.measure.table import Rows
@@ -29,7 +29,6 @@ from seedbed.report.attention_rows import (
     HeadRow,
     LayerRow,
     ModelRow,
-    PlaceRow,
     UnmeasuredRow,
 )
 
@@ -38,10 +37,7 @@ LENGTH = 512
 CHECKPOINTS = 4
 BATCH = 2**12
 """Tokens read at once."""
-RESAMPLES = 1000
-Interval = tuple[float | None, float | None]
 Tell = Callable[[str], None]
-OF_HEADS = ("sink", "entropy", "elsewhere")
 
 
 class Member(NamedTuple):
@@ -55,8 +51,8 @@ class Member(NamedTuple):
 def members(
     paths: Sequence[Path], data: Sequence[Path], length: int | None, count: int | None
 ) -> tuple[int, list[Member]]:
-    """Up to four checkpoints with the first ``count`` documents of ``data`` in their tokens, cut to ``length`` (None:
-    512, or what the shortest of the models reads), which is returned first.
+    """Up to four checkpoints with ``count`` documents (None: all) of ``data`` in their tokens, cut to ``length`` (None:
+    512, or what the shortest of the models reads), which is returned first. Without data, runs read what they hold out.
 
     Raises InputError for more checkpoints, a length that a model does not read, a checkpoint that is none or attends in
     a way that shows no weights, and data without a text.
@@ -74,7 +70,7 @@ def members(
     for path, _, limit in opened:
         if length > limit:
             raise InputError(f"--length {length}: {path} reads at most {limit} tokens")
-    read = [read_texts(data, tokenizer, length, count) for _, tokenizer, _ in opened]
+    read = [texts_for(path, data, tokenizer, length, count) for path, tokenizer, _ in opened]
     return length, [Member(*member) for member in zip(distinct_names(paths), paths, read, strict=True)]
 
 
@@ -113,22 +109,6 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
     return ["/".join(part[-depth:]) for part in parts]
 
 
-def interval(sums: np.ndarray, queries: np.ndarray) -> Interval:
-    """95 % of Σ sums / Σ queries, both [N]: percentiles over 1,000 resamples of documents; (None, None) for one."""
-    if len(sums) < 2:
-        return None, None
-    found = bootstrap(
-        (sums, queries),
-        lambda sums, queries, axis: sums.sum(axis) / queries.sum(axis),
-        n_resamples=RESAMPLES,
-        paired=True,
-        vectorized=True,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return float(found.low), float(found.high)
-
-
 def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Scores:
     """Add the rows of one checkpoint to ``found``."""
     label, path, texts = member
@@ -149,10 +129,10 @@ def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Sco
     documents = np.zeros(len(queries))
     for layer in sorted(measured[0]["layers"], key=int):
         of_layer = [part["layers"][layer] for part in measured]
-        layers.append(_layer_row(label, int(layer), of_layer, queries))
-        heads.extend(_head_rows(label, int(layer), of_layer, queries))
-        found.places.extend(_place_rows(label, int(layer), of_layer, late))
-        documents += layers[-1].heads * _joined(of_layer, "documents")
+        layers.append(layer_row(label, int(layer), of_layer, queries))
+        heads.extend(head_rows(label, int(layer), of_layer, queries))
+        found.places.extend(place_rows(label, int(layer), of_layer, late))
+        documents += layers[-1].heads * joined(of_layer, "documents")
     types = _layer_types(model)
     for layer, kind in enumerate(types):
         if str(layer) not in measured[0]["layers"]:
@@ -217,52 +197,6 @@ def _batch(path: Path, model: LanguageModel, texts: Sequence[Text]) -> dict[str,
             for layer, sums in layers.items()
         },
     }
-
-
-def _layer_row(label: str, layer: int, parts: Sequence[dict[str, Any]], queries: np.ndarray) -> LayerRow:
-    rows = _head_rows(label, layer, parts, queries)
-    low, high = interval(_joined(parts, "documents"), queries)
-    return LayerRow(
-        checkpoint=label,
-        layer=layer,
-        heads=len(rows),
-        sink=mean([row.sink for row in rows]),
-        sink_low=low,
-        sink_high=high,
-        above=mean([float(row.sink > THRESHOLD) for row in rows]),
-        uniform_sink=rows[0].uniform_sink,
-        entropy=mean([row.entropy for row in rows]),
-        uniform_entropy=float(_total(parts, "uniform_entropy") / queries.sum()),
-        entropy_share=mean([row.entropy_share for row in rows]),
-        elsewhere=mean([row.elsewhere for row in rows]),
-    )
-
-
-def _head_rows(label: str, layer: int, parts: Sequence[dict[str, Any]], queries: np.ndarray) -> list[HeadRow]:
-    total = queries.sum()
-    uniform, most = (float(_total(parts, name) / total) for name in ("uniform_sink", "uniform_entropy"))
-    sink, entropy, elsewhere = ((_total(parts, name) / total).tolist() for name in OF_HEADS)
-    return [
-        HeadRow(label, layer, head, sink[head], uniform, entropy[head], entropy[head] / most, elsewhere[head])
-        for head in range(len(sink))
-    ]
-
-
-def _place_rows(label: str, layer: int, parts: Sequence[dict[str, Any]], late: int) -> list[PlaceRow]:
-    """None where no document is long enough."""
-    weights, uniform = (_total(parts, name).tolist() for name in ("places", "uniform_places"))
-    return [
-        PlaceRow(label, layer, place, weights[place] / late, uniform[place] / late)
-        for place in range(len(weights) if late else 0)
-    ]
-
-
-def _total(parts: Sequence[dict[str, Any]], name: str) -> np.ndarray:
-    return np.sum([part[name] for part in parts], axis=0)
-
-
-def _joined(parts: Sequence[dict[str, Any]], name: str) -> np.ndarray:
-    return np.concatenate([part[name] for part in parts])
 
 
 def _layer_types(model: LanguageModel) -> list[str]:

@@ -12,9 +12,11 @@ import transformers
 from tiny import config, quiet, sentences
 
 from seedbed.analysis import attention
-from seedbed.analysis.attention import analyze, distinct_names, interval, members
+from seedbed.analysis.attention import analyze, distinct_names, members
+from seedbed.analysis.attention_sums import interval
 from seedbed.analysis.models import open_model
 from seedbed.analysis.parts import Parts
+from seedbed.analysis.texts import read_texts
 from seedbed.api import fit
 from seedbed.errors import InputError
 from seedbed.report.attention_rows import Attention
@@ -64,7 +66,7 @@ def measured(paths, data, length=None, count=None, parts=None, tell=quiet) -> At
 def test_rows_are_means_over_the_queries_of_eager_attention(foreign, data):
     found = measured([foreign], data)
     model = transformers.AutoModelForCausalLM.from_pretrained(foreign, attn_implementation="eager")
-    texts = attention.read_texts([data], open_model(foreign).tokenizer, 32).texts
+    texts = read_texts([data], open_model(foreign).tokenizer, 32).texts
     sink, entropy, queries = torch.zeros(2, 4), torch.zeros(2, 4), 0
     for text in texts:
         with torch.no_grad():
@@ -116,6 +118,12 @@ def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data):
     assert found.models[0].cut > 0
 
 
+def test_a_run_without_data_reads_what_it_holds_out(run):
+    length, (member,) = members([run], [], None, 3)
+    assert len(member.texts.texts) == 3
+    assert analyze(length, [member], Parts(None, None), quiet).models[0].documents == 3
+
+
 def test_interrupted_work_goes_on(run, data, tmp_path, monkeypatch):
     monkeypatch.setattr(attention, "BATCH", 1)
     made = []
@@ -156,7 +164,7 @@ def test_wrong_input_is_told_before_anything_is_measured(run, foreign, data, tin
         measured([run] * 5, data)
     with pytest.raises(InputError, match=r"--length 33: .*llama reads at most 32 tokens"):
         measured([foreign, run], data, length=33)
-    with pytest.raises(InputError, match="none: neither"):
+    with pytest.raises(InputError, match="none: no such folder"):
         measured([run, tmp_path / "none"], data)
     shape: dict[str, Any] = {"vocab_size": 300, "hidden_size": 16, "n_layer": 1, "n_head": 2}
     bloom = saved(transformers.BloomForCausalLM(transformers.BloomConfig(**shape)), tmp_path / "bloom", tiny_store)

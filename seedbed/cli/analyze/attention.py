@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from seedbed.cli.analyze.present import Data, Out, command_line, present, work
+from seedbed.cli.analyze.present import Out, command_line, present, work
 from seedbed.cli.options import Overwrite
 from seedbed.cli.output import Json
 
@@ -15,7 +15,13 @@ def attention(
         list[Path],
         typer.Argument(metavar="CHECKPOINT...", help="Runs, their checkpoints, folders of Hugging Face checkpoints."),
     ],
-    data: Data,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data", help="Texts to read: JSONL, text or Parquet files, folders of them, stores; may be repeated.",
+            show_default="what a run holds out",
+        ),
+    ] = None,
     length: Annotated[
         int | None,
         typer.Option(
@@ -24,7 +30,7 @@ def attention(
         ),
     ] = None,
     texts: Annotated[
-        int | None, typer.Option(min=1, help="Documents to read, the first ones.", show_default="all")
+        int | None, typer.Option(min=1, help="Documents to read, in turns from the files.", show_default="all")
     ] = None,
     out: Out = None,
     as_json: Json = False,
@@ -35,10 +41,10 @@ def attention(
     from seedbed.analysis.run import versions
     from seedbed.report.attention_page import attention_page
 
-    length, compared = members(checkpoints, data, length, texts)
+    length, compared = members(checkpoints, data or [], length, texts)
     with work(out, overwrite, ["attention", versions()], "attention") as (parts, tell):
         result = analyze(length, compared, parts, tell)
-    provenance = {"command": command_line(), "data": ", ".join(map(str, data))}
+    provenance = {"command": command_line(), "data": ", ".join(map(str, data or ["what each run holds out"]))}
     for row in result.models:
         provenance[f"{row.checkpoint}: configuration and parameters, SHA-256"] = row.sha256
         provenance[f"{row.checkpoint}: tokens read, SHA-256"] = row.tokens_sha256
