@@ -1,4 +1,5 @@
-"""Tiny random checkpoints of Transformers, each with a tokenizer; saved once a session, tests only read them."""
+"""Tiny random checkpoints of Transformers, each with a tokenizer; saved once a session, tests only read them (torch is
+imported late: conftest sets its threads first)."""
 
 import json
 import shutil
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tiny import sentences
 
 VOCAB, LENGTH = 320, 64
@@ -41,6 +41,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def build(family: str, scale: float = 20.0, **options: Any):
     """A random model of ``family``, its matrices ``scale`` times as large as drawn, so that its scores differ."""
+    import torch
+
     transformers = pytest.importorskip("transformers")
     name, known = FAMILIES[family]
     torch.manual_seed(0)
@@ -54,6 +56,8 @@ def build(family: str, scale: float = 20.0, **options: Any):
 
 def save_pickles(model, folder: Path, shards: int = 1) -> Path:
     """As releases of Transformers up to 4 saved: one file, or several with an index."""
+    import torch
+
     folder.mkdir(parents=True)
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)

@@ -35,6 +35,7 @@ PRECISION_TOKENS = 256  # of one sequence: the bf16 pass keeps the states of all
 LOGIT_TOKENS = 256  # about so many show the scale of the logits; those of every token might not fit
 WARM_UP_TOKENS = 16
 LOST_ENTRIES = 2**18  # about so many of each matrix, in evenly spaced rows, show the share of updates lost
+FP32_MAX = 2.0**128
 
 
 def measure_arm(config: Config, batch: Batch) -> Arm:
@@ -51,7 +52,9 @@ def measure_arm(config: Config, batch: Batch) -> Arm:
     batch = Batch(*(x.to(device) for x in batch))
     ids, _, doc_ids, positions = batch
     residual = residual_report(model, ids, doc_ids, positions)
-    if not math.isfinite(residual.flow):
+    # a norm squares what it reads in fp32; the report does so in fp64
+    highest = max(norm.second_moment for norm in residual.norms)
+    if not (math.isfinite(residual.flow) and highest <= FP32_MAX):
         raise InputError(f"init: {plan.title}: the first forward pass overflows fp32; choose a smaller scale")
     predicted = predicted_budget(config.model, drawn_std(facts, receipt))
     few = [x[:1, :PRECISION_TOKENS] for x in (ids, doc_ids, positions)]

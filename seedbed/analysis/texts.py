@@ -89,7 +89,7 @@ def read_texts(
     if not paths:
         raise InputError("no texts to read; name files, folders of them or a store with --data")
     counts, found = ReadCounts(), Texts([])
-    sources = [source for path in paths for source in _sources(path, tokenizer, text_field, counts)]
+    sources = _sources(paths, tokenizer, text_field, counts)
     found.texts = _in_turns([_read(source, tokenizer, length, found.skipped) for source in sources], count)
     found.skipped += counts.skipped
     if not found.texts:
@@ -107,9 +107,8 @@ def held_out_texts(run: str | Path, tokenizer: Tokenizer, length: int, count: in
     config = read_config(folder)
     places = [Path(place) for place in [config.data.store] if place is not None]
     home, own = folder.resolve().parent.parent, Path(config.run.dir or "").parts
-    if (
-        len(own) < len(home.parts) and home.parts[-len(own) :] == own
-    ):  # a relative place holds where the run was started from
+    if len(own) < len(home.parts) and home.parts[-len(own) :] == own:
+        # a relative place holds where the run was started from
         places += [home.parents[len(own) - 1] / place for place in places]
     store = next((place for place in places if is_store(place)), None)
     if store is None:
@@ -139,21 +138,19 @@ def bytes_read(texts: Iterable[Text], tokenizer: Tokenizer) -> int:
 
 
 def _sources(
-    path: str | Path, tokenizer: Tokenizer, text_field: str, counts: ReadCounts
-) -> Iterator[Iterator[Document]]:
-    """The documents of each file, or of each domain and language of a store; nothing is opened before it is read."""
-    if is_store(path):
-        yield from stored_documents(path, counts.skipped)
-        return
-    spec = Spec.model_validate(
-        {
-            "sources": [str(path)],
-            "tokenizer": str(tokenizer.folder),
-            "sections": [{"field": text_field, "action": "train"}],
-        }
-    )
-    for file in list_inputs(spec.sources):
-        yield documents(file, spec, counts)
+    paths: Sequence[str | Path], tokenizer: Tokenizer, text_field: str, counts: ReadCounts
+) -> list[Iterator[Document]]:
+    """The documents of each file, and of each domain and language of a store; no file is opened before it is read."""
+    files = [str(path) for path in paths if not is_store(path)]
+    sources: list[Iterator[Document]] = []
+    if files:
+        sections = [{"field": text_field, "action": "train"}]
+        spec = Spec.model_validate({"sources": files, "tokenizer": str(tokenizer.folder), "sections": sections})
+        sources += [documents(file, spec, counts) for file in list_inputs(spec.sources)]
+    for path in paths:
+        if is_store(path):
+            sources += stored_documents(path, counts.skipped)
+    return sources
 
 
 def _read(source: Iterable[Document], tokenizer: Tokenizer, length: int, skipped: Counter[str]) -> Iterator[Text]:

@@ -88,6 +88,8 @@ def test_errors_say_what_is_there(tmp_path, tokenizer):
         read_texts([tmp_path / "c.jsonl"], tokenizer, 8)
     with pytest.raises(InputError, match="no such file or folder"):
         read_texts([tmp_path / "none"], tokenizer, 8)
+    with pytest.raises(InputError, match=r"a\.jsonl: given twice"):
+        read_texts([file, file], tokenizer, 8)
     with pytest.raises(InputError, match="no texts to read; name files"):
         read_texts([], tokenizer, 8)
 

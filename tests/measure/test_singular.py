@@ -68,9 +68,11 @@ def test_the_gram_matrix_serves_down_to_its_limit_and_no_further(monkeypatch):
 def test_the_limit_rises_with_the_size_and_long_square_matrices_go_direct(monkeypatch):
     seen = []
     monkeypatch.setattr(singular, "_triangular", lambda tall, scale: seen.append(1) or torch.eye(2))
-    monkeypatch.setattr(torch.linalg, "eigvalsh", lambda lower: torch.linspace(6e-9, 1, len(lower)).double())
-    for shape, falls_back in (((1024, 1024), False), ((2048, 2049), True), ((2049, 2049), True)):
+    cases = (((1024, 1024), 6e-9, False), ((2048, 2049), 6e-9, True), ((2048, 2048), 1, False), ((2049, 2049), 1, True))
+    for shape, least, falls_back in cases:
         seen.clear()
+        squares = torch.linspace(least, 1, min(shape)).double()
+        monkeypatch.setattr(torch.linalg, "eigvalsh", lambda lower, squares=squares: squares)
         singular_values(torch.ones(shape), singular.Gram(torch.empty(min(shape), min(shape)), 1.0))
         assert bool(seen) == falls_back
 

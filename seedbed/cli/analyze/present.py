@@ -27,7 +27,10 @@ Out = Annotated[
 ]  # fmt: skip
 Data = Annotated[
     list[Path],
-    typer.Option("--data", help="Texts to read: JSONL, text or Parquet files, folders of them; may be repeated."),
+    typer.Option(
+        "--data",
+        help="Texts to read: JSONL, text or Parquet files, folders of them, stores; may be repeated.",
+    ),
 ]
 
 
