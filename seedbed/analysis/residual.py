@@ -60,8 +60,8 @@ def analyze(
             key = model.tokenizer.hash, longest
             if key not in read:
                 read[key] = texts_for(paths[0], data, model.tokenizer, longest, documents)
-            texts, weights = read[key], _digest(sha256(file) for file in model.files)
-            decides = _digest((weights, source.drawn, str(model.module.config)))
+            texts, weights = read[key], source.drawn or _digest(sha256(file) for file in model.files)
+            decides = _digest((weights, str(model.module.config)))
             sums = _measured(model, source, decides, texts, parts, tell, tokens)
             if broken := _broken(sums):
                 if not every_checkpoint:

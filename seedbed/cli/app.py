@@ -100,7 +100,7 @@ def run() -> None:
         error.show()  # pyright: ignore[reportAttributeAccessIssue]
         code = error.exit_code  # pyright: ignore[reportAttributeAccessIssue]
     code = code if isinstance(code, int) else 0
-    if size > 1 or any(thread.daemon for thread in threading.enumerate()):
+    if size > 1 or (code > 128 and any(thread.daemon for thread in threading.enumerate())):
         _leave(code)
     sys.exit(code)
 

@@ -124,7 +124,7 @@ def _sinks(result: Attention) -> list[Picture]:
             heads_figure(result.heads),
             f"Sink score of every head: layers downwards, heads of each to the right, over {queries} queries at "
             f"T = {count(result.length)}. One colour scale, from 0 to the highest score; a ring marks heads above "
-            f"{THRESHOLD:g}. Grey has no score.",
+            f"{THRESHOLD:g}. White has no score.",
             "Heat map of sink scores, layers by heads",
         ),
         Picture(
