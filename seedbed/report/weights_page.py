@@ -8,7 +8,7 @@ from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
 from seedbed.report.spectra_figures import CURVES, cosines_figure, densities_figure, spectra_figure
 from seedbed.report.weights_figures import components_figure, depth_figure, trends_figure
-from seedbed.report.weights_rows import Weights
+from seedbed.report.weights_rows import CosineMap, Weights
 
 MEASURES = {
     "stable_rank": "stable rank",
@@ -35,7 +35,7 @@ DEFINITIONS = {
     "σ₁ … σᵣ": "Singular values of W in float64, whatever the weights are stored in; r = min(m, n).",
     "stable rank": "‖W‖F² / σ₁² (S0): r when all singular values are equal, 1 for rank one.",
     "effective rank": "exp(−Σ p log p), p = σ / Σσ (S2).",
-    "ER@q": "The least share of the r singular values whose squares hold q % of the sum of squares (S1).",
+    "ER@q": "The share of the r singular values, largest first, that q % of the sum of all squares takes (S1).",
     "κ": "σ₁ / σᵣ, infinite when σᵣ is zero to the precision of the decomposition (S1). Its mean over square matrices "
     "diverges, so the median is beside it.",
     "|cos|": "Mean absolute cosine over all pairs of different rows, at most 2,048 evenly spaced ones (S0).",
@@ -44,6 +44,8 @@ DEFINITIONS = {
     "attn.qkv": "Queries, keys and values below each other as one matrix, as S2 measures them; beside the "
     "three, not in their place.",
     "relative depth": "layer / (layers − 1): 0 at the first layer, 1 at the last (S2).",
+    "S0, S1, S2": "Where a definition is from: the papers on small initialization (S0), on end-to-end training of a "
+    "1.2B model (S1), and on component-wise spectral initialization (S2).",
     "z-score": "(value − mean) / std over the layers of one component.",
 }
 
@@ -104,7 +106,7 @@ def _sections(result: Weights) -> list[Section]:
         depth = Picture(
             "depth",
             depth_figure([result]),
-            "A component a line of panels; a dot a layer, the mean over its experts where it has several. r is the "
+            "A component a line of panels; a point a layer, the mean over its experts where it has several. r is the "
             "smaller side of the matrix. Vertical axes differ and need not start at zero.",
             "Measures over depth by component",
         )
@@ -143,11 +145,14 @@ def _spectra(result: Weights) -> Picture:
 
 
 def values_picture(models: Sequence[Weights]) -> Picture:
+    """The densities of all entries, for one page or the other."""
+    sampled = sorted(row.sampled for model in models for row in model.densities)
     return Picture(
         "densities",
         densities_figure(models),
         "How the entries of each component are distributed, on a logarithmic axis on which a normal distribution is a "
-        "parabola: a Gaussian kernel estimate over entries of all its matrices, evenly spaced, as many of each.",
+        f"parabola: a Gaussian kernel estimate over {count(sampled[0])} to {count(sampled[-1])} entries a component, "
+        "evenly spaced, as many of each of its matrices.",
         "Densities of entries by component, beside normal ones",
     )
 
@@ -157,7 +162,8 @@ def cosines_roles(models: Sequence[Weights]) -> list[str]:
     return in_order(one.role for model in models for one in model.cosines)
 
 
-def cosines_picture(name: str, lines) -> Picture:
+def cosines_picture(name: str, lines: Sequence[tuple[str, Sequence[CosineMap]]]) -> Picture:
+    """Heat maps, a line of them for each title; of one page or the other."""
     return Picture(
         name,
         cosines_figure(lines),
@@ -170,8 +176,8 @@ def cosines_picture(name: str, lines) -> Picture:
 
 def component_views(rows: Sequence[ComponentRow]) -> list[TableView]:
     """The component table, in two: ranks and directions; energy and condition."""
-    first = ["std", *(name for what in ("stable_rank", "entropy_rank", "row_cosine") for name in beside_names(what))]
-    second = [*(name for what in ("er90", "er95", "er99") for name in beside_names(what)), "κ median", "Gaussian"]
+    first = ["std", *(name for what in ("stable_rank", "entropy_rank", "row_cosine") for name in _names(what))]
+    second = [*(name for what in ("er90", "er95", "er99") for name in _names(what)), "κ median", "Gaussian"]
     ranks, energies = [], []
     for row in rows:
         head = [row.role, str(row.matrices)]
@@ -183,7 +189,7 @@ def component_views(rows: Sequence[ComponentRow]) -> list[TableView]:
     ]
 
 
-def beside_names(measure: str) -> list[str]:
+def _names(measure: str) -> list[str]:
     return [MEASURES[measure], "Gaussian", "ratio"]
 
 
@@ -205,7 +211,7 @@ def matrix_views(rows: Sequence[MatrixRow]) -> list[TableView]:
         ]
         for row in rows
     ]
-    names = [name for measure in MEASURES for name in beside_names(measure)]
+    names = [name for measure in MEASURES for name in _names(measure)]
     folded = {"brief": False, "folded": True}
     return [
         TableView("Entries of every matrix", ["matrix", "shape", *ENTRIES.values()], entries, left=2, **folded),
