@@ -61,7 +61,8 @@ class LanguageModel:
         avoided.
 
         Raises InputError for packed or left-padded rows where the model takes no positions, by which Transformers
-        tells documents apart.
+        tells documents apart. Classes that take them and mask nothing by them (OPT, XGLM, BioGPT, GPT-OSS, those with
+        convolutions or recurrent layers) are not noticed: give these one document a row, padding behind it.
         """
         with evaluating(self.module):
             if isinstance(self.module, Decoder):

@@ -133,7 +133,7 @@ def test_a_store_has_its_held_out_documents_whole(store, tokenizer):
 
 
 def test_a_rest_is_not_put_behind_another_document(tmp_path, tokenizer):
-    """bfd_split: the longest rest, of "seed", comes right behind the beginning of "green", and begins where that ends."""
+    """The longest rest, of "seed", comes right behind the beginning of "green", and begins where that ends."""
     documents = [" ".join([word] * count) for word, count in (("seed", 24), ("stone", 30), ("green", 28))]
     written = [Written(str(i), text, "heldout") for i, text in enumerate(documents)] + [Written("t", "x", "train")]
     make_store(written, tokenizer, tmp_path / "store", seq_len=40, packing={"strategy": "bfd_split"})

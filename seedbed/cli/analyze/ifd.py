@@ -1,5 +1,6 @@
 """seedbed analyze ifd: what an instruction does for its response, and what training changed about it."""
 
+import hashlib
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +54,8 @@ def ifd(
     fields = Fields(prompt_field, response_field)
     exchanges = read_exchanges(data, checkpoint.tokenizer, length, fields, chat_template, records, on_bad.value)
     texts = {file: sha256(file) for file in exchanges.files if Path(file).is_file()}
-    key = ["ifd", weights, texts, chat_template, prompt_field, response_field, records, versions()]
+    ids = hashlib.sha256(repr([(one.prompt_ids, one.response_ids) for one in exchanges.found]).encode()).hexdigest()
+    key = ["ifd", weights, [str(model.module.config) for model in opened], ids, versions()]
     with work(out, overwrite, key, f"ifd of {len(exchanges.found):,} records") as (parts, tell):
         result = analyze(checkpoint, bases[0] if bases else None, exchanges, parts, tell)
         read = {f"{path}: {file}": found for path, files in weights.items() for file, found in files.items()}

@@ -54,7 +54,8 @@ def tokens(
     if weights[0] == weights[1]:
         raise InputError(f"{a} and {b}: are the same weights; give two models")
     read = texts_hash(found.texts)
-    key = {"weights": weights, "texts": read, "show": show, "version": version("seedbed")}
+    configs = [str(model.module.config) for model in (model_a, model_b)]
+    key = {"weights": weights, "configs": configs, "texts": read, "show": show, "version": version("seedbed")}
     with work(out, overwrite, key, f"{a} and {b}") as (parts, tell):
         result, shown = analyze(model_a, model_b, found, length, parts, tell, show, seed)
         provenance = {
