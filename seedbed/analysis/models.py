@@ -4,7 +4,6 @@ A module at hand is wrapped as it is: ``LanguageModel("mine", module, tokenizer,
 Shapes: B rows, T tokens, V vocabulary, N tokens that are predicted, C of them at a time.
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -60,15 +59,20 @@ class LanguageModel:
         """Run the layers once on ids [B, T], for whoever has hooks in them; the logits are not made where that can be
         avoided.
 
-        Raises InputError for packed or left-padded rows where the model takes no positions, by which Transformers
-        tells documents apart. Classes that take them and mask nothing by them (OPT, XGLM, BioGPT, GPT-OSS, those with
-        convolutions or recurrent layers) are not noticed: give these one document a row, padding behind it.
+        A Transformers model takes one document a row, with padding behind it, which needs no mask: whether it keeps
+        documents of one row apart differs by class and release, and one that does not shows nothing of it. Raises
+        InputError for other rows.
         """
         with evaluating(self.module):
             if isinstance(self.module, Decoder):
                 self.module(ids, doc_ids, hidden=True)
+            elif doc_ids is None or one_document_first(doc_ids):
+                body_of(self.module)(input_ids=ids, use_cache=False)
             else:
-                body_of(self.module)(**_inputs(self, ids, doc_ids))
+                raise InputError(
+                    f"{self.name}: {type(self.module).__name__} is not known to keep documents of one row apart; give "
+                    "it one document a row, with padding behind it"
+                )
 
     def losses(self, ids: Tensor, doc_ids: Tensor | None = None) -> Tensor:
         """Nats of each token after the first of its document, [B, T] fp32; 0 for first tokens and padding."""
@@ -199,17 +203,3 @@ def _end(module: nn.Module, kind: type, states: Tensor) -> Tensor:
         return module(input_ids=ids, use_cache=False).logits
     finally:
         del body.forward
-
-
-def _inputs(model: LanguageModel, ids: Tensor, doc_ids: Tensor | None) -> dict[str, Tensor | bool]:
-    """What a Transformers model takes. Rows of one document with padding behind it need nothing: nothing sees ahead.
-    Otherwise positions begin anew with each document, and by that it masks the others, also within its windows."""
-    inputs: dict[str, Tensor | bool] = {"input_ids": ids, "use_cache": False}
-    if doc_ids is None or one_document_first(doc_ids):
-        return inputs
-    if "position_ids" not in inspect.signature(body_of(model.module).forward).parameters:
-        raise InputError(
-            f"{model.name}: {type(model.module).__name__} takes no positions, so that rows of several documents, or "
-            "with padding before them, cannot be told apart; give it one document a row"
-        )
-    return inputs | {"position_ids": torch.arange(ids.shape[1], device=ids.device) - document_starts(doc_ids)}
