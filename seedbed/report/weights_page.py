@@ -66,7 +66,7 @@ def weights_page(result: Weights, provenance: Mapping[str, str]) -> Page:
         f"number here has an error bar, and another seed would give others.{quantised([result])}",
         sections=_sections(result),
         definitions=DEFINITIONS,
-        provenance={**provenance, **{f"file {name}": digest for name, digest in result.files.items()}},
+        provenance=provenance,
         tiles=tiles,
     )
 
