@@ -17,7 +17,7 @@ from seedbed.analysis.texts import Text, Texts, batches, padded
 from seedbed.analysis.token_rows import Scores, document_rows, group_rows, histogram, shown_text, token_rows
 from seedbed.analysis.token_texts import spread
 from seedbed.errors import InputError
-from seedbed.measure.gains import RESAMPLES, difficulty_bins, probability_gain
+from seedbed.measure.gains import RESAMPLES, difficulty_bins, difficulty_slope, probability_gain
 from seedbed.model import Decoder
 from seedbed.report.tokens_rows import ShownText, TokenGains
 
@@ -118,6 +118,9 @@ def analyze(
         resamples=RESAMPLES,
         seed=seed,
         overall=tables["all"][0],
+        loss_std_a=float(loss_a.std()),
+        loss_std_b=float(loss_b.std()),
+        slope=difficulty_slope(loss_a, loss_b),
         bins=tables["difficulty"],
         domains=tables["domain"],
         languages=tables["language"],
@@ -201,8 +204,9 @@ def _named(batch: Iterable[Text], losses: torch.Tensor) -> str:
 
 
 def texts_hash(texts: Iterable[Text]) -> str:
-    """SHA-256 of the tokens that are read: with the models, what decides all numbers."""
+    """SHA-256 of what is read, tokens with domains and languages: with the models, what decides all numbers."""
     digest = hashlib.sha256()
     for text in texts:
+        digest.update(f"{text.domain}\0{text.lang}\0".encode())
         digest.update(np.array([len(text.ids), *text.ids], dtype="<i8").tobytes())
     return digest.hexdigest()

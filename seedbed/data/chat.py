@@ -62,8 +62,8 @@ class Chat:
         appended: the end of an answer can be learned.
 
         Raises InputError where the template cannot render the conversation, where it writes a second begin of text
-        (unless it begins with that token and only spells it out, as one that opens turns), and where it has no marks and
-        writes earlier turns otherwise than when they were the last.
+        (unless it begins with that token and only spells it out, as one that opens turns), and where it has no marks
+        and writes earlier turns otherwise than when they were the last.
         """
         marks = self._free_marks(conversation, where)
         safe = conversation._replace(

@@ -213,6 +213,12 @@ def test_tokens_by_hand(tokenizer):
     (best,) = gaining
     assert (best.id, best.token, best.count, best.total, best.gain) == (ids[0], "a", 2, 2.5, 1.25)
     assert (best.loss_a, best.loss_b) == (2.0, 0.75)
+    assert (best.count, best.documents) == (2, 2)
+    whole = twice[0]._replace(text="a!?" * 2, ids=[tokenizer.bos_id, *ids, *ids])
+    (one,), _ = token_rows(
+        loss_a, loss_b, np.array(ids * 2), [whole], np.zeros(6, dtype=int), tokenizer, tokenizer.token_bytes()
+    )
+    assert (one.count, one.documents) == (2, 1)
     assert [(row.id, row.count, row.total) for row in losing] == [(ids[2], 2, -2.0), (ids[1], 2, -0.5)]
 
 
@@ -276,3 +282,10 @@ def test_the_hash_of_texts_tells_where_they_end(texts):
     one, two = Text("p", "", "", "", [1, 2, 3], 0), Text("q", "", "", "", [4], 0)
     moved = [one._replace(ids=[1, 2]), two._replace(ids=[3, 4])]
     assert module.texts_hash([one, two]) != module.texts_hash(moved)
+
+
+def test_the_hash_of_texts_tells_domains_apart(texts):
+    """They decide which texts are shown, and so what each batch, a part that may be kept, holds."""
+    labelled = [text._replace(domain="x") for text in texts.texts]
+    assert module.texts_hash(labelled) != module.texts_hash(texts.texts)
+    assert module.texts_hash(texts.texts) == module.texts_hash(list(texts.texts))

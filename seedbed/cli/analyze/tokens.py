@@ -61,7 +61,7 @@ def tokens(
             "A": _files(a, weights[0]),
             "B": _files(b, weights[1]),
             "data": ", ".join(map(str, data)),
-            "tokens read (SHA-256)": read,
+            "tokens, domains and languages read (SHA-256)": read,
             "versions": f"seedbed {version('seedbed')}, torch {version('torch')}",
             "command": command_line(),
         }
