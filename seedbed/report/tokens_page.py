@@ -37,8 +37,8 @@ BINNING = (
 def _spread(result: TokenGains) -> str:
     return (
         f"Here the losses of tokens have a standard deviation of {number(result.loss_std_a)} nats under A and "
-        f"{number(result.loss_std_b)} under B. That alone decides the slope of the gain over difficulty, "
-        f"(Var A − Var B) / (2 Var difficulty) = {result.slope:+.3f}: bolder predictions of one model tilt the bins, "
+        f"{number(result.loss_std_b)} under B. The slope of the gain over difficulty is no more than their difference: "
+        f"(Var A − Var B) / (2 Var difficulty) = {result.slope:+.3f}. Bolder predictions of one model tilt the bins, "
         "whichever is better."
     )
 
@@ -130,7 +130,7 @@ def _groups(groups: Sequence[GroupRow]) -> list[Section]:
 
 def _texts(result: TokenGains, shown: list[ShownText]) -> Section:
     paragraphs = [
-        f"{count(len(shown))} documents, the first of each domain and language in turn, chosen before anything was "
+        f"{count(len(shown))} documents, of each language in turn the first of each domain, chosen before anything was "
         "measured. The shade is the symmetric probability gain. Point at a token for both probabilities, its rank in "
         "each model, gain and difficulty.",
         "Tokens that share a character stand as one, with the gain of all of them together. ↵ is a newline, ⇥ a tab; "
