@@ -9,10 +9,9 @@ import pytest
 import torch
 from tiny import config, quiet, sentences
 
-from seedbed.analysis import tokens as module
 from seedbed.analysis.models import LanguageModel
 from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, Texts
+from seedbed.analysis.texts import Text, Texts, texts_hash
 from seedbed.analysis.token_rows import document_rows, group_rows, histogram, token_rows
 from seedbed.analysis.tokens import analyze, check_same_tokens
 from seedbed.data.bpe import train_tokenizer
@@ -281,11 +280,11 @@ def test_a_transformers_model_with_padded_outputs(models, texts, tokenizer):
 def test_the_hash_of_texts_tells_where_they_end(texts):
     one, two = Text("p", "", "", "", [1, 2, 3], 0), Text("q", "", "", "", [4], 0)
     moved = [one._replace(ids=[1, 2]), two._replace(ids=[3, 4])]
-    assert module.texts_hash([one, two]) != module.texts_hash(moved)
+    assert texts_hash([one, two]) != texts_hash(moved)
 
 
 def test_the_hash_of_texts_tells_domains_apart(texts):
     """They decide which texts are shown, and so what each batch, a part that may be kept, holds."""
     labelled = [text._replace(domain="x") for text in texts.texts]
-    assert module.texts_hash(labelled) != module.texts_hash(texts.texts)
-    assert module.texts_hash(texts.texts) == module.texts_hash(list(texts.texts))
+    assert texts_hash(labelled) != texts_hash(texts.texts)
+    assert texts_hash(texts.texts) == texts_hash(list(texts.texts))
