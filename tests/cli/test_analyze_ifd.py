@@ -34,7 +34,7 @@ def test_two_runs(seedbed, runs, data, tmp_path):
     assert code == 0, err
     assert "IFD of before" in text and "loss ratio" in text
     assert "records: 6" in text
-    assert "left out: 1 × empty response" in err and "left out: 1 × longer than 32 tokens" in err
+    assert "left out of 8 records: 1 × empty response" in err and "8 records: 1 × longer than 32 tokens" in err
     written = json.loads((out / "result.json").read_text())
     rows = list(csv.DictReader((out / "records.csv").open()))
     assert len(rows) == len(written["rows"]) == 6

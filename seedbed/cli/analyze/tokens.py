@@ -59,7 +59,7 @@ def tokens(
             key = {"analysis": "tokens", **models, "texts": read, "show": show, "versions": versions()}
             result, shown = analyze(model_a, model_b, found, length, keep(key), tell, show, seed)
         files = {f"A, {a}": weights[0], f"B, {b}": weights[1]}
-        told = provenance(command_line(), files, ", ".join(map(str, texts)), {"tokens read": read})
+        told = provenance(command_line(), files, ", ".join(map(str, texts)), {"tokens, domains, languages read": read})
         tables = {
             "overall": Rows([result.overall]),
             "bins": result.bins,
