@@ -38,7 +38,7 @@ def index_of(file: Path) -> dict[str, str]:
     """Which file each tensor is in, by the index of a sharded checkpoint. Raises InputError where it is damaged."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))["weight_map"]
-        if all(isinstance(name, str) for name in found.values()):
+        if found and all(isinstance(name, str) for name in found.values()):
             return found
     except (ValueError, KeyError, TypeError, AttributeError):
         pass

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -302,3 +303,15 @@ def test_interrupted_it_goes_on_and_reads_each_parameter_once(model, tmp_path):
         name for name in matrices if name not in ("embed.weight", "layers.0.attn.qkv.weight", "layers.0.attn.o.weight")
     ]
     assert told[-1] == f"{len(whole.matrices)} of {len(whole.matrices)} matrices"
+
+
+def test_parts_are_of_the_same_cut(model, tmp_path):
+    """Another configuration may cut the same fused tensor, and name its blocks alike, at other rows."""
+    fused = next(fact for fact in parameter_facts(model) if fact.name == "layers.0.attn.qkv.weight")
+    tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    for end in (16, 24):
+        q, k, *others = fused.blocks
+        cut = replace(q, rows=(0, end), shape=(end, 16)), replace(k, rows=(end, 32), shape=(32 - end, 16))
+        facts = [replace(fused, blocks=(*cut, *others))]
+        checkpoint = Checkpoint("x", facts, [], tensors, {fused.name: fused.name})
+        assert analyze(checkpoint, Parts(tmp_path, "key")) == analyze(checkpoint)

@@ -42,7 +42,9 @@ def test_pickles_are_never_read(tmp_path):
         weight_files(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {}}', '{"weight_map": {"a": 3}}']
+)
 def test_a_damaged_index(sharded, text):
     (sharded / INDEX).write_text(text)
     with pytest.raises(InputError, match=r"index\.json: damaged"):
