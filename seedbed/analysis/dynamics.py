@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.resources import meta_facts
-from seedbed.analysis.run import read_snapshot, versions
+from seedbed.analysis.run import read_snapshot
 from seedbed.config import Config
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order
@@ -59,7 +59,7 @@ def analyze(paths: Sequence[Path], parts: Parts, tell: Callable[[str], None]) ->
         runs.append(told)
         rows += own
         references += _references(name, facts, parts, tell)
-    return Dynamics(runs, rows, references, Rows(turns(rows, references)), versions())
+    return Dynamics(runs, rows, references, Rows(turns(rows, references)))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -5,7 +5,6 @@ Shapes: N predicted tokens of all texts, in their order; D documents.
 """
 
 import base64
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -198,11 +197,3 @@ def _named(batch: Iterable[Text], losses: torch.Tensor) -> str:
     """The first text of ``batch`` with a loss [B, T] that is not finite."""
     bad = ~losses.isfinite().all(1)
     return next(text.id for text, is_bad in zip(batch, bad.tolist(), strict=True) if is_bad)
-
-
-def texts_hash(texts: Iterable[Text]) -> str:
-    """SHA-256 of the tokens that are read: with the models, what decides all numbers."""
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(np.array([len(text.ids), *text.ids], dtype="<i8").tobytes())
-    return digest.hexdigest()

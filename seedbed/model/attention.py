@@ -57,8 +57,9 @@ def document_starts(doc_ids: Tensor) -> Tensor:
 
 
 def document_mask(doc_ids: Tensor) -> Tensor:
-    """Bool [B, 1, T, T]: query t sees key s when s <= t and both have one document id."""
-    same = doc_ids[:, :, None] == doc_ids[:, None, :]
+    """Bool [B, 1, T, T]: query t sees key s when s <= t and both are of one run of equal id in doc_ids [B, T]."""
+    starts = document_starts(doc_ids)
+    same = starts[:, :, None] == starts[:, None, :]
     return same.tril()[:, None]
 
 

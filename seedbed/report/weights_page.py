@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from seedbed.facts.fact import in_order
+from seedbed.measure.cosine import MEAN_ROWS
 from seedbed.measure.rows import ComponentRow, MatrixRow, ratio
 from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
@@ -38,7 +39,7 @@ DEFINITIONS = {
     "ER@q": "The share of the r singular values, largest first, that q % of the sum of all squares takes (S1).",
     "κ": "σ₁ / σᵣ, infinite when σᵣ is zero to the precision of the decomposition (S1). Its mean over square matrices "
     "diverges, so the median is beside it.",
-    "|cos|": "Mean absolute cosine over all pairs of different rows, at most 2,048 evenly spaced ones (S0).",
+    "|cos|": f"Mean absolute cosine over all pairs of different rows, at most {MEAN_ROWS:,} evenly spaced ones (S0).",
     "Gaussian, ratio": "The same measure of a matrix of that shape with independent N(0, 1) entries, and the ratio to "
     "it: most of what ranks and κ say about a weight is the shape of the matrix.",
     "attn.qkv": "Queries, keys and values below each other as one matrix, as S2 measures them; beside the "
@@ -65,7 +66,7 @@ def weights_page(result: Weights, provenance: Mapping[str, str]) -> Page:
         f"number here has an error bar, and another seed would give others.{quantised([result])}",
         sections=_sections(result),
         definitions=DEFINITIONS,
-        provenance={**provenance, **{f"file {name}": digest for name, digest in result.files.items()}},
+        provenance=provenance,
         tiles=tiles,
     )
 

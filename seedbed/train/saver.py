@@ -144,7 +144,8 @@ class Saver:
         else:
             copy = found.copied(self._stager)
             # a daemon: a second signal, which stops at once, does not wait for it
-            thread = threading.Thread(target=_settle, args=(written, lambda: self._write(copy)), daemon=True)
+            work = (written, lambda: self._write(copy))
+            thread = threading.Thread(target=_settle, args=work, name="saver", daemon=True)
             thread.start()
         return _Save(found.path, found.step, began, written, thread)
 

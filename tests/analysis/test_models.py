@@ -22,7 +22,6 @@ from seedbed.errors import InputError
 
 transformers = pytest.importorskip("transformers")
 LENGTHS = (20, 5, 13, 1, 9, 2, 13, 17)
-NO_POSITIONS = ("bloom", "mamba")
 
 
 @pytest.fixture(scope="module")
@@ -111,15 +110,21 @@ def test_a_class_that_mixes_places_behind_its_body_gives_all_logits(foreign_fold
     assert torch.allclose(opened.losses(ids)[0], directly(opened, ids[0])[0], atol=1e-3)
 
 
-@pytest.mark.parametrize("opened", ["ours", *(f for f in FAMILIES if f not in NO_POSITIONS)], indirect=True)
-def test_reading_packed_rows_has_the_states_of_each_document(opened):
+@pytest.fixture
+def states(opened) -> list[Tensor]:
+    """What the last layer gives, each time that it runs."""
+    found: list[Tensor] = []
+    layer = next(m for m in opened.module.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == 2)[-1]
+    layer.register_forward_hook(lambda _, __, out: found.append(out[0] if isinstance(out, tuple) else out))
+    return found
+
+
+@pytest.mark.parametrize("opened", ["ours"], indirect=True)
+def test_reading_packed_rows_has_the_states_of_each_document(opened, states):
     texts = documents(opened.tokenizer.vocab_size)[1:5]
     lengths = list(map(len, texts))
     doc_ids = torch.tensor([-1, -1, *(i for i, n in enumerate(lengths) for _ in range(n)), -1])
     ids = torch.cat([torch.tensor([0, 0]), *texts, torch.tensor([0])])
-    states: list[Tensor] = []
-    layer = next(m for m in opened.module.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == 2)[-1]
-    layer.register_forward_hook(lambda _, __, out: states.append(out[0] if isinstance(out, tuple) else out))
     opened.read(ids[None], doc_ids[None])
     for text in texts:
         opened.read(text[None])
@@ -127,11 +132,20 @@ def test_reading_packed_rows_has_the_states_of_each_document(opened):
     assert torch.allclose(whole[0, 2:-1], torch.cat([state[0] for state in alone]), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("opened", NO_POSITIONS, indirect=True)
-def test_without_positions_packed_rows_are_not_read(opened):
-    with pytest.raises(InputError, match="takes no positions, .*; give it one document a row"):
-        opened.read(torch.ones(1, 4, dtype=torch.int64), torch.tensor([[0, 0, 1, 1]]))
-    opened.read(torch.ones(1, 4, dtype=torch.int64), torch.tensor([[0, 0, 0, -1]]))
+@pytest.mark.parametrize("opened", FAMILIES, indirect=True)
+def test_a_transformers_model_reads_one_document_a_row_and_no_others(opened, states):
+    """Some of their classes let documents of one row see each other, whatever positions they are given."""
+    texts = documents(opened.tokenizer.vocab_size)[1:4]
+    ids, doc_ids = rows(texts, left=False)
+    opened.read(ids, doc_ids)
+    for text in texts:
+        opened.read(text[None])
+    together, *alone = states
+    for row, state in zip(together, alone, strict=True):
+        assert torch.allclose(row[: state.shape[1]], state[0], rtol=1e-4, atol=1e-4)
+    for refused in (rows(texts, left=True), (ids[:1, :4], torch.tensor([[0, 0, 1, 1]]))):
+        with pytest.raises(InputError, match="not known to keep documents of one row apart; give it one document a"):
+            opened.read(*refused)
 
 
 def test_a_module_at_hand(tiny_store, foreign_tokenizer_folder):

@@ -16,7 +16,9 @@ from seedbed.analysis.parts import Parts
 from seedbed.analysis.residual import analyze
 from seedbed.api import fit
 from seedbed.errors import InputError
+from seedbed.measure.evaluating import evaluating
 from seedbed.measure.stream import StreamSums, following
+from seedbed.model.attention import document_starts
 
 LENGTH = 24
 
@@ -77,8 +79,12 @@ def test_padding_on_either_side_and_packing_change_nothing(which, request):
     ids = torch.arange(3, 3 + 16).reshape(2, 8)
 
     def sums(ids: torch.Tensor, doc_ids: torch.Tensor) -> StreamSums:
-        with following(model.module, model.facts, doc_ids) as found:
-            model.read(ids, doc_ids)
+        with evaluating(model.module), following(model.module, model.facts, doc_ids) as found:
+            if which == "run":
+                model.read(ids, doc_ids)
+            else:  # by positions a Llama tells documents of one row apart
+                positions = torch.arange(ids.shape[1]) - document_starts(doc_ids)
+                model.module(input_ids=ids, position_ids=positions, use_cache=False)
         return found
 
     padding, junk = torch.full((2, 3), -1), torch.full((2, 3), 5)

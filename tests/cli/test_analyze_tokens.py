@@ -55,7 +55,7 @@ def test_a_folder_of_results(seedbed, runs, data, tmp_path):
 
 
 def test_one_json_document(seedbed, runs, data):
-    code, text, _ = seedbed("analyze", "tokens", *runs, "--data", data, "--json", "--texts", 12)
+    code, text, _ = seedbed("analyze", "tokens", *runs, "--data", data, "--json", "--documents", 12)
     assert code == 0
     document = json.loads(text)
     assert document["report"] is None

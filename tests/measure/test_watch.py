@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from seedbed.analysis.models import LanguageModel
 from seedbed.config.model import ModelConfig
 from seedbed.measure import attention
 from seedbed.measure.attention import PLACES, AttentionSums, NotExplainedError
 from seedbed.measure.evaluating import evaluating
 from seedbed.measure.watch import watching
+from seedbed.model.attention import document_starts
 from seedbed.model.decoder import Decoder
 
 T = 24
@@ -65,19 +65,18 @@ def ours() -> Any:
     return model.eval()
 
 
-def wrapped(module: Any) -> LanguageModel:
-    tokenizer: Any = None
-    return LanguageModel("model", module, tokenizer, 64)
-
-
 def texts(*lengths: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
     return [torch.randint(2, 60, (length,), generator=generator) for length in lengths]
 
 
 def watched(module, ids: Tensor, doc_ids: Tensor) -> dict[int, AttentionSums]:
-    with watching(module, doc_ids) as layers:
-        wrapped(module).read(ids, doc_ids)
+    with evaluating(module), watching(module, doc_ids) as layers:
+        if isinstance(module, Decoder):
+            module(ids, doc_ids)
+        else:  # by positions Transformers tells documents of one row apart
+            positions = torch.arange(ids.shape[1]) - document_starts(doc_ids)
+            module(input_ids=ids, position_ids=positions, use_cache=False)
     return layers
 
 

@@ -4,13 +4,15 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from seedbed.config import Config
 from seedbed.init import initialize_
 from seedbed.model import Decoder, KVCache
 from seedbed.model import decoder as decoder_module
-from seedbed.model.attention import attend, document_mask, segments
+from seedbed.model.attention import Segment, attend, document_mask, segments
 from seedbed.model.rope import rotate, rotations
 
 GATED = ["model.attention.gate=elementwise"]
@@ -90,6 +92,16 @@ def test_segments_join_rows_with_the_same_span():
     found = {(s.start, s.stop): s.rows.tolist() for s in segments(doc_ids) or []}
     assert found == {(0, 2): [0, 1], (2, 3): [0, 1], (0, 3): [2]}
     assert segments(torch.zeros(2, 3)) is None
+
+
+@given(st.lists(st.lists(st.integers(-1, 2), min_size=7, max_size=7), min_size=1, max_size=3))
+def test_mask_and_segments_show_the_same_also_where_an_id_comes_again(rows):
+    doc_ids = torch.tensor(rows)
+    shown = torch.zeros(len(rows), 7, 7, dtype=torch.bool)
+    for part in segments(doc_ids) or [Segment(torch.arange(len(rows)), 0, 7)]:
+        span = slice(part.start, part.stop)
+        shown[part.rows, span, span] = True
+    assert torch.equal(document_mask(doc_ids)[:, 0], shown.tril())
 
 
 def test_attention_against_the_formula():

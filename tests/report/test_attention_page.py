@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,12 @@ def test_page_says_what_was_measured_and_what_was_not():
     assert page.definitions == DEFINITIONS
     for row in (models, differences, top, layers):
         assert {len(cells) for cells in row.rows} == {len(row.columns)}
+
+
+def test_the_heat_maps_image_is_in_the_page_and_its_policy_lets_it_be_shown():
+    html = page_html(attention_page(result("a"), {}))
+    assert re.search(r'<image xlink:href="data:image/png;base64,', html)
+    assert re.search(r'Content-Security-Policy" content="[^"]*img-src data:', html)
 
 
 def test_one_document_has_no_interval_and_short_ones_no_first_tokens():

@@ -207,7 +207,7 @@ def test_no_thread_outlives_its_run(tiny_store, tmp_path, monkeypatch):
 
     monkeypatch.setattr(saver, "_settle", lingering)
     fit(config(tiny_store, tmp_path / "run", "train.steps=2"), quiet)
-    assert not [thread for thread in threading.enumerate() if thread.daemon]
+    assert "saver" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_the_best_one_stays(tiny_store, tmp_path, monkeypatch):
