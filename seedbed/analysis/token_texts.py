@@ -10,14 +10,17 @@ from seedbed.data.tokenizer import Tokenizer
 
 
 def spread(texts: Sequence[Text], count: int) -> list[Text]:
-    """``count`` of ``texts``, the first of each domain and language, then the second of each: without a look at what
-    any model makes of them.
+    """``count`` of ``texts``: languages take turns, and in each its domains, the first text of each before the second
+    of any; without a look at what any model makes of them.
     """
-    groups: dict[tuple[str, str], list[Text]] = {}
+    languages: dict[str, dict[str, list[Text]]] = {}
     for text in texts:
-        groups.setdefault((text.domain, text.lang), []).append(text)
-    turns = chain.from_iterable(zip_longest(*groups.values()))
-    return [text for text in turns if text is not None][:count]
+        languages.setdefault(text.lang, {}).setdefault(text.domain, []).append(text)
+    return _in_turns([_in_turns(list(domains.values())) for domains in languages.values()])[:count]
+
+
+def _in_turns(groups: Sequence[Sequence[Text]]) -> list[Text]:
+    return [text for text in chain.from_iterable(zip_longest(*groups)) if text is not None]
 
 
 def pieces(

@@ -69,3 +69,5 @@ def test_texts_are_spread_over_domains_and_languages():
     assert [one.id for one in spread(texts, 2)] == ["0", "2"]
     assert len(spread(texts, 9)) == 5
     assert spread(texts, 0) == []
+    sorted_by_domain = [Text(str(i), f"d{i}", "en" if i < 4 else "zh", "", [0, 1], 0) for i in range(6)]
+    assert [one.id for one in spread(sorted_by_domain, 4)] == ["0", "4", "1", "5"]

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -315,3 +316,15 @@ def test_queries_in_fp8_beside_keys_in_fp32():
     assert rows["attn.q"].stable_rank == 8
     assert rows["attn.qkv"].rows == 24 and rows["attn.qkv"].problem is None
     assert len(rows) == len(whole.matrices)
+
+
+def test_parts_are_of_the_same_cut(model, tmp_path):
+    """Another configuration may cut the same fused tensor, and name its blocks alike, at other rows."""
+    fused = next(fact for fact in parameter_facts(model) if fact.name == "layers.0.attn.qkv.weight")
+    tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    for end in (16, 24):
+        q, k, *others = fused.blocks
+        cut = replace(q, rows=(0, end), shape=(end, 16)), replace(k, rows=(end, 32), shape=(32 - end, 16))
+        facts = [replace(fused, blocks=(*cut, *others))]
+        checkpoint = Checkpoint("x", facts, [], tensors, {fused.name: fused.name})
+        assert analyze(checkpoint, Parts(tmp_path, "key")) == analyze(checkpoint)
