@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from seedbed.files.atomic import write_atomic
 from seedbed.measure.table import Rows
 from seedbed.report.sections import Page, page_html
-from seedbed.report.style import figure_svg, style
+from seedbed.report.style import style
 
 PAGE = "report.html"
 RESULT = "result.json"
@@ -27,7 +27,7 @@ def write_results(folder: Path, page: Page, tables: Mapping[str, Rows[Any]], res
     unset: set[str] = set()
     for picture in page.pictures:
         place = folder / "figures" / picture.name
-        write_atomic(place.with_suffix(".svg"), figure_svg(picture.figure, picture.description))
+        write_atomic(place.with_suffix(".svg"), str(picture.svg))
         write_atomic(place.with_suffix(".png"), _png(picture.figure, unset))
     if unset:
         warnings.warn(
