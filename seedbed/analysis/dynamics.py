@@ -21,12 +21,10 @@ from seedbed.files.steps import step_folders
 from seedbed.measure.spectra import gaussian_stats, matrix_stats
 from seedbed.measure.table import Rows
 from seedbed.measure.trajectory import (
-    MEASURES,
     Reference,
     TrajectoryRow,
-    curve,
-    grouped,
     initial,
+    left_out,
     measures,
     recorded,
     reference,
@@ -113,7 +111,7 @@ def _run(
         )
     rows += [row for own in between for row in own]
     rows.sort(key=lambda row: row.step)  # stable: within a step as the model has them
-    passed_over += _left_out(rows)
+    passed_over += left_out(rows)
     told = RunFacts(
         name=name,
         path=str(path),
@@ -163,31 +161,6 @@ def _checkpoint(
                 TrajectoryRow(name, state["step"], state["tokens"], "checkpoint", part.role, part.layer, **found)
             )
     return weights, rows
-
-
-def _left_out(rows: Sequence[TrajectoryRow]) -> list[str]:
-    """A line for each matrix without a number, with the steps, and for each component whose mean leaves steps out."""
-    lines = []
-    problems: dict[tuple[str, str], list[int]] = {}
-    for row in rows:
-        if row.problem is not None:
-            matrix = row.component if row.layer is None else f"{row.component} of layer {row.layer}"
-            problems.setdefault((matrix, row.problem), []).append(row.step)
-    for (matrix, problem), steps in problems.items():
-        lines.append(f"{matrix}: {problem} ({_steps(steps)})")
-    for (_, component), own in grouped(rows).items():
-        left_out = sorted({step for measure in MEASURES for step in curve(own, measure)[1]})
-        if left_out:
-            lines.append(
-                f"{component}: not all of its matrices have a number, so no mean over them ({_steps(left_out)})"
-            )
-    return lines
-
-
-def _steps(steps: Sequence[int]) -> str:
-    shown = ", ".join(f"{step:,}" for step in steps[:4])
-    more = f" and {len(steps) - 4} more" if len(steps) > 4 else ""
-    return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
 
 
 def _references(
