@@ -27,7 +27,8 @@ def pieces(
     text: Text, tokenizer: Tokenizer, lengths: np.ndarray, end: int
 ) -> Iterator[tuple[str, list[tuple[int, str]]]]:
     """The first ``end`` tokens of ``text`` as pieces that can be shown: what stands there, and for each token its place
-    and its own text. Tokens that share a character make one piece; then a token's own text is its bytes, ``⟨E4 BD⟩``.
+    and its own text. Tokens that share a character make one piece; then a token's own text is its bytes, ``⟨E4 BD⟩``,
+    as is what stands there where the character is cut.
 
     ``lengths`` [V] are the tokenizer's ``token_bytes``. Where decoding does not give the text back, each token is
     decoded by itself.
@@ -51,7 +52,7 @@ def pieces(
 
 
 def _piece(raw: bytes, held: list[tuple[int, bytes]]) -> tuple[str, list[tuple[int, str]]]:
-    return raw.decode("utf-8", "replace"), [(place, _own(part)) for place, part in held]
+    return _own(raw), [(place, _own(part)) for place, part in held]
 
 
 def _own(part: bytes) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from seedbed.files.atomic import write_atomic
 from seedbed.measure.table import Rows
 from seedbed.report.sections import Page, page_html
-from seedbed.report.style import figure_svg, style
+from seedbed.report.style import style
 
 PAGE = "report.html"
 RESULT = "result.json"
@@ -22,7 +22,7 @@ def write_results(folder: Path, page: Page, tables: Mapping[str, Rows[Any]], res
     """
     for picture in page.pictures:
         place = folder / "figures" / picture.name
-        write_atomic(place.with_suffix(".svg"), figure_svg(picture.figure, picture.description))
+        write_atomic(place.with_suffix(".svg"), str(picture.svg))
         buffer = io.BytesIO()
         with style():
             picture.figure.savefig(buffer, format="png", dpi=PNG_DPI)

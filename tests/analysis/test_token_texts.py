@@ -45,7 +45,7 @@ def test_a_text_that_ends_within_a_character(tokenizer):
     one = one._replace(ids=one.ids[:6], cut=1)
     found = list(pieces(one, tokenizer, tokenizer.token_bytes(), 6))
     assert found[1] == ("床", [(1, "⟨E5⟩"), (2, "⟨BA⟩"), (3, "⟨8A⟩")])
-    assert found[2] == ("\ufffd", [(4, "⟨E5⟩"), (5, "⟨89⟩")])
+    assert found[2] == ("⟨E5 89⟩", [(4, "⟨E5⟩"), (5, "⟨89⟩")])
 
 
 def test_a_tokenizer_that_text_does_not_survive_shows_tokens_one_by_one(tmp_path):
