@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from seedbed.analysis.checkpoints import names_of
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.resources import meta_facts
 from seedbed.analysis.run import read_snapshot
@@ -43,12 +44,12 @@ def analyze(paths: Sequence[Path], parts: Parts, tell: Callable[[str], None]) ->
 
     Step 0 is from what a run measured before its first step, and steps between checkpoints from what it recorded
     (train.weights_every); where there are both, the checkpoint counts. What is damaged or unfinished is passed over
-    with a line. Raises InputError for what is no run, a run without any step to show, one that is named twice, and
+    with a line. Raises InputError for what is no run, a run without any step to show, one that is given twice, and
     more than MOST_RUNS.
     """
     if len(paths) > MOST_RUNS:
         raise InputError(f"{len(paths)} runs: a figure holds {MOST_RUNS} apart; name fewer")
-    names = _names(paths)
+    names = names_of(paths)
     configs = [_config(path) for path in paths]
     runs, rows, references = Rows[RunFacts](), Rows[TrajectoryRow](), Rows[Reference]()
     for name, path, config in zip(names, paths, configs, strict=True):
@@ -58,16 +59,6 @@ def analyze(paths: Sequence[Path], parts: Parts, tell: Callable[[str], None]) ->
         rows += own
         references += _references(name, facts, parts, tell)
     return Dynamics(runs, rows, references, Rows(turns(rows, references)))
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """The folders' names; with what stands above them where two are the same."""
-    places = [path.resolve() for path in paths]
-    for place, path in zip(places, paths, strict=True):
-        if places.count(place) > 1:
-            raise InputError(f"{path}: named twice; name each run once")
-    names = [place.name for place in places]
-    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
 
 
 def _config(path: Path) -> Config:
