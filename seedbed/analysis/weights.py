@@ -187,6 +187,8 @@ def _looked_at(matrices: Sequence[_Matrix]) -> set[str]:
 def _measured(matrix: _Matrix, read: Callable[[str], Tensor], sample: int, look: bool) -> dict[str, Any]:
     """JSON values: stats, singular values, ``sample`` of the entries, and the cosines between rows where ``look``."""
     blocks = [part_of(read(parameter), part) for parameter, part in matrix.pieces]
+    if len({block.dtype for block in blocks}) > 1:  # torch has no common type of fp8 and others
+        blocks = [block.double() for block in blocks]
     weight = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
     stats, values = spectrum(weight)
     finite = stats.std is not None

@@ -87,6 +87,8 @@ class Tensors(Mapping[str, "Tensor"]):
                 starts = json.loads((opened.metadata() or {}).get(_SHARDING, "{}"))
             except FileNotFoundError:
                 raise InputError(f"{file}: missing; give all files of the checkpoint") from None
+            except OSError as error:  # a folder; the library's own errors carry no number
+                raise InputError(f"{file}: cannot be read ({error}); give all files of the checkpoint") from None
             except (SafetensorError, ValueError) as error:
                 raise _damaged(file, error) from None
             for name in opened.keys():  # noqa: SIM118 (not a dict: it has no other iterator)

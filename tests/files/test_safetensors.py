@@ -51,6 +51,12 @@ def test_a_damaged_index(sharded, text):
         weight_files(sharded)
 
 
+def test_a_folder_in_place_of_a_file(tmp_path):
+    (tmp_path / "model.safetensors").mkdir()
+    with pytest.raises(InputError, match=r"model\.safetensors: cannot be read \(.+\); give all files"):
+        Tensors([tmp_path / "model.safetensors"])
+
+
 def test_missing_and_damaged_files_are_named(sharded):
     whole = (sharded / "two.safetensors").read_bytes()
     (sharded / "two.safetensors").write_bytes(whole[:-3])
