@@ -49,6 +49,7 @@ def analyze(
     for name, path in zip(names_of(paths), paths, strict=True):
         count = len(members)
         for source in sources_of(name, path, every_checkpoint, problems):
+            model = None  # the one before goes first
             try:
                 model = source.open()
             except (InputError, OSError) as error:

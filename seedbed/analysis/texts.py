@@ -159,9 +159,10 @@ def texts_for(
 
 
 def texts_hash(texts: Iterable[Text]) -> str:
-    """SHA-256 of the tokens that are read: with the models, what decides all numbers."""
+    """SHA-256 of what is read, tokens with domains and languages: with the models, what decides all numbers."""
     digest = hashlib.sha256()
     for text in texts:
+        digest.update(f"{text.domain}\0{text.lang}\0".encode())
         digest.update(np.array([len(text.ids), *text.ids], dtype="<i8").tobytes())
     return digest.hexdigest()
 

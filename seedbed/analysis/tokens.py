@@ -16,7 +16,7 @@ from seedbed.analysis.texts import Text, Texts, batches, padded
 from seedbed.analysis.token_rows import Scores, document_rows, group_rows, histogram, shown_text, token_rows
 from seedbed.analysis.token_texts import spread
 from seedbed.errors import InputError
-from seedbed.measure.gains import RESAMPLES, difficulty_bins, probability_gain
+from seedbed.measure.gains import RESAMPLES, difficulty_bins, difficulty_slope, probability_gain
 from seedbed.model import Decoder
 from seedbed.report.tokens_rows import ShownText, TokenGains
 
@@ -117,6 +117,9 @@ def analyze(
         resamples=RESAMPLES,
         seed=seed,
         overall=tables["all"][0],
+        loss_std_a=float(loss_a.std()),
+        loss_std_b=float(loss_b.std()),
+        slope=difficulty_slope(loss_a, loss_b),
         bins=tables["difficulty"],
         domains=tables["domain"],
         languages=tables["language"],

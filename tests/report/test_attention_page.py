@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from seedbed.measure.table import Rows
+from seedbed.report import sections
 from seedbed.report.attention_figures import entropy_figure, heads_figure, places_figure, sink_figure
 from seedbed.report.attention_page import DEFINITIONS, attention_page
 from seedbed.report.attention_rows import (
@@ -17,6 +19,8 @@ from seedbed.report.attention_rows import (
     PlaceRow,
     UnmeasuredRow,
 )
+from seedbed.report.render import inline
+from seedbed.report.results import write_results
 from seedbed.report.sections import page_html
 
 
@@ -110,6 +114,18 @@ def test_the_heat_maps_image_is_in_the_page_and_its_policy_lets_it_be_shown():
     html = page_html(attention_page(result("a"), {}))
     assert re.search(r'<image xlink:href="data:image/png;base64,', html)
     assert re.search(r'Content-Security-Policy" content="[^"]*img-src data:', html)
+
+
+def test_each_picture_is_drawn_once_for_the_page_and_its_own_file(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(sections, "inline", lambda figure, told: drawn.append(told) or inline(figure, told))
+    page = attention_page(result("a"), {})
+    page = replace(page, sections=page.sections[1:2])  # two pictures are enough
+    report = write_results(tmp_path, page, {}, {})
+    assert drawn == [picture.description for picture in page.pictures]
+    assert len(drawn) == 2
+    for name in ("sink_heads", "sink_layers"):
+        assert (tmp_path / "figures" / f"{name}.svg").read_text() in report.read_text()
 
 
 def test_one_document_has_no_interval_and_short_ones_no_first_tokens():

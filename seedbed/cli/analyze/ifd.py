@@ -1,5 +1,6 @@
 """seedbed analyze ifd: what an instruction does for its response, and what training changed about it."""
 
+import hashlib
 from pathlib import Path
 from typing import Annotated
 
@@ -63,8 +64,10 @@ def ifd(
             fields = Fields(prompt_field, response_field)
             exchanges = read_exchanges(data, checkpoint.tokenizer, length, fields, chat_template, records, on_bad.value)
             texts = {file: sha256(file) for file in exchanges.files if Path(file).is_file()}
-            options = [chat_template, prompt_field, response_field, records]
-            key = {"analysis": "ifd", "files": files, "texts": texts, "options": options, "versions": versions()}
+            configs = [str(model.module.config) for model in opened]
+            ids = repr([(one.prompt_ids, one.response_ids) for one in exchanges.found]).encode()
+            read = hashlib.sha256(ids).hexdigest()
+            key = {"analysis": "ifd", "files": files, "configs": configs, "ids": read, "versions": versions()}
             result = analyze(checkpoint, bases[0] if bases else None, exchanges, keep(key), tell)
         told = provenance(command_line(), files, ", ".join(map(str, data)), texts)
         tables = {"records": result.rows, "summaries": result.summaries, "correlations": result.correlations}

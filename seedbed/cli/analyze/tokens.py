@@ -55,10 +55,11 @@ def tokens(
                 raise InputError(f"{a} and {b}: are the same weights; give two models")
             found = read_texts(texts, model_a.tokenizer, length, documents)
             read = texts_hash(found.texts)
-            key = {"analysis": "tokens", "files": weights, "texts": read, "show": show, "versions": versions()}
+            models = {"files": weights, "configs": [str(model.module.config) for model in (model_a, model_b)]}
+            key = {"analysis": "tokens", **models, "texts": read, "show": show, "versions": versions()}
             result, shown = analyze(model_a, model_b, found, length, keep(key), tell, show, seed)
         files = {f"A, {a}": weights[0], f"B, {b}": weights[1]}
-        told = provenance(command_line(), files, ", ".join(map(str, texts)), {"tokens read": read})
+        told = provenance(command_line(), files, ", ".join(map(str, texts)), {"tokens, domains, languages read": read})
         tables = {
             "overall": Rows([result.overall]),
             "bins": result.bins,
