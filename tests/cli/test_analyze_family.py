@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 from tiny import config, quiet, sentences
 
 from seedbed.api import fit
@@ -39,8 +40,7 @@ def places(tmp_path_factory, tiny_store) -> dict[str, Path]:
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures take longer than all else, and each command's own test draws them."""
-    monkeypatch.setattr("seedbed.report.results.figure_svg", lambda *_: "")
-    monkeypatch.setattr("seedbed.report.sections.inline", lambda *_: "")
+    monkeypatch.setattr("seedbed.report.sections.inline", lambda *_: Markup())
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
 
 
