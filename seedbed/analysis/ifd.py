@@ -63,13 +63,15 @@ def analyze(
         if model is not None
     ]
     same_name = base is not None and base.name == checkpoint.name
+    begins = checkpoint.tokenizer.bos_token or ""
     begin = 0 if checkpoint.tokenizer.bos_id is not None else 1
     rows = Rows(_row(exchange, begin, *losses) for exchange, *losses in zip(found, *measured, strict=True))
     return IfdResult(
         checkpoint=checkpoint.name + (" (checkpoint)" if same_name else ""),
         base=None if base is None else base.name + (" (base)" if same_name else ""),
         template=exchanges.template,
-        begins=checkpoint.tokenizer.bos_token or "",
+        begins=begins,
+        begin_opens_turns=begins != "" and begins in (checkpoint.tokenizer.chat_template or ""),
         base_has_template=base is not None and base.tokenizer.chat_template is not None,
         rows=rows,
         summaries=Rows(

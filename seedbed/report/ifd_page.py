@@ -78,6 +78,12 @@ def _how_read(result: IfdResult) -> list[str]:
     else:
         start = "The tokenizer has no begin of text, so that no loss counts the first token of a response."
     paragraphs = [f"{told} {start} The response's token ids are the same in both."]
+    if result.begin_opens_turns:
+        paragraphs.append(
+            f"The chat template opens turns with {result.begins}: behind it alone, a response stands where the name of "
+            "a role is expected. That raises the loss of its first tokens without the instruction, and lowers IFD, "
+            "most of short responses."
+        )
     if result.base is not None and result.template != "none" and not result.base_has_template:
         paragraphs.append(
             f"{result.base} has no chat template of its own: it may never have seen the control tokens before the "

@@ -34,6 +34,7 @@ DEFINITIONS = {
     "ε masking": "ε / (σ² + ε), the share of ε in a norm's denominator (S0, section 2.1), mean over tokens (and "
     "heads). σ² is the mean over features of h², or of (h − mean h)² for a norm that centres. Shown at the norm's own "
     f"ε and at the usual {USUAL_EPS:g}.",
+    "S0": "The paper on small initialization.",
 }
 
 

@@ -84,9 +84,19 @@ def test_without_a_begin_of_text_the_first_response_token_counts_in_neither(toke
     model = known(tokenizer, {9: 1 / 1024, 5: 1 / 4})
     result = run(model, None, exchanges(([8, 9], [5, 5, 5])))
     (row,) = result.rows
-    assert (row.response_tokens, result.begins) == (2, "")
+    assert (row.response_tokens, result.begins, result.begin_opens_turns) == (2, "", False)
     assert row.checkpoint.conditional == pytest.approx(2 * math.log(2), rel=1e-6)
     assert row.checkpoint.ifd == 1.0
+
+
+@pytest.mark.parametrize(
+    ("template", "opens"), [(None, False), ("{{ bos_token }}{{ messages }}", False), ("<|bos|>user", True)]
+)
+def test_a_begin_of_text_that_the_template_spells_is_told(template, opens, tokenizer, monkeypatch):
+    assert tokenizer.bos_token == "<|bos|>"
+    monkeypatch.setattr(tokenizer, "chat_template", template)
+    result = run(known(tokenizer, {}), None, exchanges(([tokenizer.bos_id, 9], [5, 5])))
+    assert result.begin_opens_turns == opens
 
 
 def test_share_above_one_lengths_and_short_responses(tokenizer):

@@ -32,6 +32,7 @@ def result(two: bool, n: int = 30, **changes) -> IfdResult:
         "base": "before" if two else None,
         "template": "tokenizer",
         "begins": "<|bos|>",
+        "begin_opens_turns": False,
         "base_has_template": False,
         "rows": rows,
         "summaries": Rows(
@@ -71,6 +72,8 @@ def test_what_the_page_says_of_the_reading():
     chat = page_html(ifd_page(result(True, template="chatml", base_has_template=True), {}))
     assert "template chatml" in chat and "Both losses start from &lt;|bos|&gt;" in chat
     assert "no chat template of its own" not in chat
+    assert "opens turns with" not in chat
+    assert "opens turns with &lt;|bos|&gt;" in page_html(ifd_page(result(True, begin_opens_turns=True), {}))
 
 
 def test_a_page_of_a_single_record():
