@@ -90,6 +90,16 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
             raise InputError(told) from None
 
 
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """The folders' names; the whole paths where two are the same. Raises InputError for a path given twice."""
+    places = [path.resolve() for path in paths]
+    for place, path in zip(places, paths, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"{path}: given twice; give each model once")
+    names = [place.name for place in places]
+    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+
+
 class Opened(Protocol):
     """A checkpoint or a model."""
 

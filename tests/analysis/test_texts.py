@@ -18,6 +18,7 @@ from seedbed.analysis.texts import (
     held_out_texts,
     padded,
     read_texts,
+    shared_store,
     texts_for,
 )
 from seedbed.api import fit
@@ -173,11 +174,21 @@ def test_a_run_has_the_texts_of_its_store(tiny_store, tmp_path, monkeypatch):
         assert [text.text for text in texts_for(path, [], tokenizer, 32, 2).texts] == [
             text.text for text in wanted.texts[:2]
         ]
+    assert shared_store([tmp_path, step, run]).samefile(tiny_store)
     (tmp_path / "store").unlink()
     with pytest.raises(InputError, match=r"runs/a: its store, store, is not there; name texts"):
         held_out_texts(run, tokenizer, 32)
     with pytest.raises(InputError, match=r"has no texts of its own; name files"):
         texts_for(tmp_path, [], tokenizer, 32)
+    with pytest.raises(InputError, match=r"has no texts of its own; name files"):
+        shared_store([tmp_path])
+
+    other = tmp_path / "store"  # another one where the run's was
+    make_store([Written("a", "the stone."), Written("b", "the bed.")], tokenizer, other, seq_len=32)
+    monkeypatch.chdir(tmp_path)
+    fit(config(tiny_store, Path("runs/b"), "train.steps=2"), lambda _: None)
+    with pytest.raises(InputError, match=r"runs/b and .*runs/a: were trained on different stores, .*name files"):
+        shared_store([Path("runs/b"), run])
 
 
 def test_a_store_that_holds_nothing_out(tmp_path, tokenizer):
