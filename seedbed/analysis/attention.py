@@ -106,10 +106,13 @@ class _Scores(NamedTuple):
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """The last names of paths, with as much before them as tells them apart."""
+    """The last names of paths, with as much before them as tells them apart. Raises InputError for one given twice."""
     parts = [path.resolve().parts[1:] for path in paths]
+    for path, part in zip(paths, parts, strict=True):
+        if parts.count(part) > 1:
+            raise InputError(f"{path}: given twice; give each checkpoint once")
     depth = 1
-    while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(set(parts)):
+    while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(parts):
         depth += 1
     return ["/".join(part[-depth:]) for part in parts]
 
