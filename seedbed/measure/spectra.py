@@ -18,15 +18,15 @@ from seedbed.measure.gaussian import gaussian_cosine, gaussian_spectra
 from seedbed.measure.singular import float64_blocks, gram_of, power_of_two, singular_values
 
 SCALE_FREE = ("stable_rank", "entropy_rank", "er90", "er95", "er99")  # beside condition number and row cosine
-SINGLE = "a single row or column: rank measures are 1 by definition"
+SINGLE = "a single row or column: ranks say nothing"
 
 
 @dataclass(frozen=True)
 class MatrixStats:
     """Measures of a matrix W (m x n) with singular values s_1 >= ... >= s_r, r = min(m, n).
 
-    A field is None where ``problem`` says why there is no number: all of them when W is not finite, the spectral ones
-    when W is zero or has a single row or column.
+    A field is None where ``problem`` says why there is no number: all of them when W is not finite or complex, the
+    spectral ones when W is zero; of a single row or column those after ``spectral``, which is its norm.
     """
 
     shape: tuple[int, ...]
@@ -57,7 +57,8 @@ def spectrum(weight: Tensor) -> tuple[MatrixStats, Tensor | None]:
     """All measures of ``weight`` [m, n], and the singular values [r] they are of: descending, float64, on its device.
 
     The values are None where there is a problem. Beside the weight, memory goes to matrices [r, r] in float64, to
-    ``cosine.MEAN_ROWS`` rows and to blocks of a fixed size.
+    ``cosine.MEAN_ROWS`` rows and to blocks of a fixed size, or of one row where that is longer: of few
+    rows with millions of columns each is one block.
     """
     stats = _entries(weight)
     if stats.problem is not None:
@@ -78,6 +79,8 @@ def _entries(weight: Tensor) -> MatrixStats:
         return MatrixStats(shape, problem=f"not a matrix: {weight.ndim} dimensions")
     if weight.numel() == 0:
         return MatrixStats(shape, problem="no entries")
+    if weight.is_complex():
+        return MatrixStats(shape, problem="complex entries, of which these measures know nothing")
     ends = [tuple(map(float, block.aminmax())) for block in float64_blocks(matrix)]  # NaN when an entry is
     if not all(math.isfinite(end) for both in ends for end in both):
         bad = sum(int((~torch.isfinite(block)).sum()) for block in float64_blocks(matrix))
@@ -87,6 +90,7 @@ def _entries(weight: Tensor) -> MatrixStats:
     mean, std = _moments(matrix, scale)
     rms = scale * math.hypot(mean, std)
     problem = "all entries are zero" if rms == 0 else SINGLE if 1 in shape else None
+    frobenius = rms * math.sqrt(matrix.numel())
     return MatrixStats(
         shape,
         problem,
@@ -95,7 +99,8 @@ def _entries(weight: Tensor) -> MatrixStats:
         min=low,
         max=high,
         rms=rms,
-        frobenius=rms * math.sqrt(matrix.numel()),
+        frobenius=frobenius,
+        spectral=frobenius if problem == SINGLE else None,
         zero_rows=_zero_rows(matrix),
     )
 
