@@ -123,7 +123,7 @@ def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Sco
     if model is None:
         tell(f"opens {path}")
         model = open_model(path)
-    found.skipped.update(texts.skipped)
+    found.skipped[label] = dict(texts.skipped)
     weights = _sha256(model)
     measured: list[dict[str, Any]] = []
     done = 0

@@ -131,6 +131,17 @@ def test_a_run_without_data_reads_what_it_holds_out(run):
     assert analyze(length, [member], Parts(None, None), quiet).models[0].documents == 3
 
 
+def test_each_checkpoint_has_its_own_count_of_what_was_not_read(run, foreign, data):
+    length, pair = members([run, foreign], [data], 16, None)
+    for member, single in zip(pair, (5, 2), strict=True):
+        member.texts.skipped.clear()
+        member.texts.skipped["a single token"] = single
+    assert analyze(length, pair, Parts(None, None), quiet).skipped == {
+        "run": {"a single token": 5},
+        "llama": {"a single token": 2},
+    }
+
+
 def test_interrupted_work_goes_on(run, data, tmp_path, monkeypatch):
     monkeypatch.setattr(attention, "BATCH", 1)
     made = []
