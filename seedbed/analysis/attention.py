@@ -17,7 +17,6 @@ from seedbed.analysis.attention_sums import OF_HEADS, head_rows, interval, joine
 from seedbed.analysis.models import LanguageModel, open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.texts import Text, Texts, batches, padded, texts_for
-from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.measure.attention import AttentionSums, NotExplainedError
 from seedbed.measure.table import Rows
@@ -33,11 +32,11 @@ from seedbed.report.attention_rows import (
     UnmeasuredRow,
 )
 
-LENGTH = 512
-"""Tokens of a document that are read, at most, unless the length is given."""
 CHECKPOINTS = 4
 BATCH = 2**12
 """Tokens read at once."""
+KEPT = 2**29
+"""Parameters of models, 2 GB in fp32, that stay in memory from the first look at them until they are measured."""
 Tell = Callable[[str], None]
 
 
@@ -48,38 +47,32 @@ class Member(NamedTuple):
     path: Path
     texts: Texts
     model: LanguageModel | None
-    """Open already where it is the only one: two models need not fit into memory."""
+    """Open already, or None where it is opened again: two large models need not fit into memory."""
 
 
-def members(
-    paths: Sequence[Path], data: Sequence[Path], length: int | None, count: int | None
-) -> tuple[int, list[Member]]:
-    """Up to four checkpoints with ``count`` documents (None: all) of ``data`` in their tokens, cut to ``length`` (None:
-    512, or what the shortest of the models reads), which is returned first. Without data, runs read what they hold out.
+def members(paths: Sequence[Path], data: Sequence[Path], length: int, count: int | None) -> list[Member]:
+    """Up to four checkpoints with ``count`` documents (None: all) of ``data`` in their tokens, cut to ``length``.
+    Without data, runs read what they hold out.
 
-    Raises InputError for more checkpoints, a length that a model does not read, a checkpoint that is none or attends in
-    a way that shows no weights, and data without a text.
+    Each is tried on two tokens, before any is measured. Raises InputError for more checkpoints, one that is none or
+    attends in a way that shows no weights, and data without a text.
     """
     if len(paths) > CHECKPOINTS:
         raise InputError(
             f"{paths[CHECKPOINTS]}: {len(paths)} checkpoints are given, at most {CHECKPOINTS} are compared"
         )
-    opened = [_opened(path, keep=len(paths) == 1) for path in paths]
-    length = min(LENGTH, *(limit for _, _, limit, _ in opened)) if length is None else length
-    for path, _, limit, _ in opened:
-        if length > limit:
-            raise InputError(f"--length {length}: {path} reads at most {limit} tokens")
-    labels = distinct_names(paths)
-    return length, [
-        Member(label, path, texts_for(path, data, tokenizer, length, count), kept)
-        for label, (path, tokenizer, _, kept) in zip(labels, opened, strict=True)
-    ]
-
-
-def _opened(path: Path, keep: bool) -> tuple[Path, Tokenizer, int, LanguageModel | None]:
-    model = open_model(path)
-    _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
-    return path, model.tokenizer, model.max_length, model if keep else None
+    compared: list[Member] = []
+    room = KEPT
+    for label, path in zip(distinct_names(paths), paths, strict=True):
+        model = None  # the one before goes first
+        model = open_model(path)
+        _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
+        texts = texts_for(path, data, model.tokenizer, length, count)
+        size = sum(parameter.numel() for parameter in model.module.parameters())
+        keep = size <= room or len(paths) == 1
+        room -= size * keep
+        compared.append(Member(label, path, texts, model if keep else None))
+    return compared
 
 
 def analyze(length: int, compared: Sequence[Member], parts: Parts, tell: Tell) -> Attention:

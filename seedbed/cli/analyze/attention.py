@@ -35,7 +35,7 @@ def attention(
 
         length = common_length(checkpoints, length, LENGTH)
         with spinner("attention") as tell:
-            length, compared = members(checkpoints, data or [], length, documents)
+            compared = members(checkpoints, data or [], length, documents)
             # the names of parts say which weights and tokens they are of
             result = analyze(length, compared, keep({"analysis": "attention", "versions": versions()}), tell)
         files = {row.checkpoint: {"configuration and parameters": row.sha256} for row in result.models}
