@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seedbed.analysis.attention_sums import OF_HEADS, head_rows, interval, joined, layer_row, place_rows
-from seedbed.analysis.models import LanguageModel, open_model
+from seedbed.analysis.models import LanguageModel, common_length, open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.texts import Text, Texts, batches, padded, texts_for
 from seedbed.errors import InputError
@@ -32,6 +32,8 @@ from seedbed.report.attention_rows import (
     UnmeasuredRow,
 )
 
+LENGTH = 512
+"""Tokens of a document that are read, at most, unless the length is given."""
 CHECKPOINTS = 4
 BATCH = 2**12
 """Tokens read at once."""
@@ -50,17 +52,20 @@ class Member(NamedTuple):
     """Open already, or None where it is opened again: two large models need not fit into memory."""
 
 
-def members(paths: Sequence[Path], data: Sequence[Path], length: int, count: int | None) -> list[Member]:
-    """Up to four checkpoints with ``count`` documents (None: all) of ``data`` in their tokens, cut to ``length``.
-    Without data, runs read what they hold out.
+def members(
+    paths: Sequence[Path], data: Sequence[Path], length: int | None, count: int | None
+) -> tuple[int, list[Member]]:
+    """Up to four checkpoints with ``count`` documents (None: all) of ``data`` in their tokens, cut to ``length`` (None:
+    512, or what the shortest of the models reads), which is returned first. Without data, runs read what they hold out.
 
-    Each is tried on two tokens, before any is measured. Raises InputError for more checkpoints, one that is none or
-    attends in a way that shows no weights, and data without a text.
+    Each is tried on two tokens, before any is measured. Raises InputError for more checkpoints, a length that a model
+    does not read, a checkpoint that is none or attends in a way that shows no weights, and data without a text.
     """
     if len(paths) > CHECKPOINTS:
         raise InputError(
             f"{paths[CHECKPOINTS]}: {len(paths)} checkpoints are given, at most {CHECKPOINTS} are compared"
         )
+    length = common_length(paths, length, LENGTH)
     compared: list[Member] = []
     room = KEPT
     for label, path in zip(distinct_names(paths), paths, strict=True):
@@ -72,7 +77,7 @@ def members(paths: Sequence[Path], data: Sequence[Path], length: int, count: int
         keep = size <= room or len(paths) == 1
         room -= size * keep
         compared.append(Member(label, path, texts, model if keep else None))
-    return compared
+    return length, compared
 
 
 def analyze(length: int, compared: Sequence[Member], parts: Parts, tell: Tell) -> Attention:
@@ -102,10 +107,13 @@ class _Scores(NamedTuple):
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """The last names of paths, with as much before them as tells them apart."""
+    """The last names of paths, with as much before them as tells them apart. Raises InputError for one given twice."""
     parts = [path.resolve().parts[1:] for path in paths]
+    for path, part in zip(paths, parts, strict=True):
+        if parts.count(part) > 1:
+            raise InputError(f"{path}: given twice; give each checkpoint once")
     depth = 1
-    while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(set(parts)):
+    while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(parts):
         depth += 1
     return ["/".join(part[-depth:]) for part in parts]
 

@@ -1,12 +1,13 @@
 """Instructions with their responses: records of the usual shapes, as the tokens that a model reads."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seedbed.analysis.texts import in_turns
 from seedbed.data.chat import Span
 from seedbed.data.document import Conversation, Piece
 from seedbed.data.document import Sequence as Parts
@@ -53,6 +54,8 @@ class Exchanges:
     """Records that are left out, by reason."""
     files: list[str]
     """That were read."""
+    asked: int | None = None
+    """Records that were asked for, in turns from the files; None: all."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ def read_exchanges(
     count: int | None = None,
     on_bad: OnBad = "strict",
 ) -> Exchanges:
-    """The first ``count`` instructions with a response (None: all) of files of any kind that `data prepare` reads.
+    """``count`` instructions with a response (None: all) of files of any kind that `data prepare` reads: the first ones
+    of each file, taken in turns.
 
     Messages: the last turn of the assistant is the response, all before it the instruction. ``chat_template`` None is
     the tokenizer's own where it has one, else plain text. Left out and counted: what has no instruction, no response
@@ -87,14 +91,26 @@ def read_exchanges(
     template = None if name == PLAIN else load_template(name, tokenizer)
     encoder = Encoder(tokenizer, template)
     counts = ReadCounts()
-    found: list[Exchange] = []
     files = list_inputs([Source(path=str(path)) for path in paths])
-    records = chain.from_iterable(read_records(file, on_bad, counts) for file in files)
+    read = partial(_exchange, fields=fields, encoder=encoder, plain=template is None)
+    found = in_turns([_read(read_records(file, on_bad, counts), read, length, on_bad, counts) for file in files], count)
+    if not found:
+        why = ", ".join(f"{n:,} × {reason}" for reason, n in counts.skipped.items()) or "the input is empty"
+        raise InputError(f"{paths[0]}: no instruction with a response to read ({why})")
+    return Exchanges(found, name, counts.skipped, [file.path for file in files], count)
+
+
+def _read(
+    records: Iterable[tuple[str, Any]],
+    read: Callable[[Any, str], Exchange],
+    length: int,
+    on_bad: OnBad,
+    counts: ReadCounts,
+) -> Iterator[Exchange]:
+    """What ``read`` makes of records; those that are left out are counted."""
     for where, record in records:
-        if count is not None and len(found) == count:
-            break
         try:
-            exchange = _exchange(record, where, fields, encoder, template is None)
+            exchange = read(record, where)
             if len(exchange.prompt_ids) + len(exchange.response_ids) > length:
                 raise LeftOut(f"longer than {length:,} tokens")
         except LeftOut as reason:
@@ -109,11 +125,7 @@ def read_exchanges(
                 raise InputError(f"{refused}{OR_SKIP}") from None
             counts.skip("refused by the chat template", where, record)
         else:
-            found.append(exchange)
-    if not found:
-        why = ", ".join(f"{n:,} × {reason}" for reason, n in counts.skipped.items()) or "the input is empty"
-        raise InputError(f"{paths[0]}: no instruction with a response to read ({why})")
-    return Exchanges(found, name, counts.skipped, [file.path for file in files])
+            yield exchange
 
 
 def _exchange(record: Any, where: str, fields: Fields, encoder: Encoder, plain: bool) -> Exchange:

@@ -14,7 +14,7 @@ from tiny import config, quiet, sentences
 from seedbed.analysis import attention
 from seedbed.analysis.attention import analyze, distinct_names, members
 from seedbed.analysis.attention_sums import interval
-from seedbed.analysis.models import common_length, open_model
+from seedbed.analysis.models import open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.texts import read_texts
 from seedbed.api import fit
@@ -59,9 +59,7 @@ def data(tmp_path_factory) -> Path:
 
 def measured(paths, data, length=None, count=None, parts=None, tell=quiet) -> Attention:
     parts = Parts(None, None) if parts is None else parts
-    paths = [Path(path) for path in paths]
-    length = common_length(paths, length, 512)
-    compared = members(paths, [data], length, count)
+    length, compared = members([Path(path) for path in paths], [data], length, count)
     return analyze(length, compared, parts, tell)
 
 
@@ -106,9 +104,10 @@ def test_batches_and_order_do_not_matter(run, data, monkeypatch):
     assert [row.sink_low for row in apart.layers] == pytest.approx([row.sink_low for row in whole.layers], abs=1e-6)
 
 
-def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data):
-    found = measured([run, foreign, run], data, length=16)
-    assert [row.checkpoint for row in found.differences] == [foreign.name, "run"]
+def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data, tmp_path):
+    copied = shutil.copytree(run, tmp_path / "copied")
+    found = measured([run, foreign, copied], data, length=16)
+    assert [row.checkpoint for row in found.differences] == [foreign.name, "copied"]
     other, same = found.differences
     by_name = {row.checkpoint: row.sink for row in found.models}
     assert other.sink == pytest.approx(by_name["llama"] - by_name["run"])
@@ -135,17 +134,17 @@ def test_checkpoints_are_opened_once_where_they_fit(run, foreign, data, monkeypa
 
 
 def test_a_run_without_data_reads_what_it_holds_out(run):
-    (member,) = members([run], [], 32, 3)
+    length, (member,) = members([run], [], None, 3)
     assert len(member.texts.texts) == 3
-    assert analyze(32, [member], Parts(None, None), quiet).models[0].documents == 3
+    assert analyze(length, [member], Parts(None, None), quiet).models[0].documents == 3
 
 
 def test_each_checkpoint_has_its_own_count_of_what_was_not_read(run, foreign, data):
-    pair = members([run, foreign], [data], 16, None)
+    length, pair = members([run, foreign], [data], 16, None)
     for member, single in zip(pair, (5, 2), strict=True):
         member.texts.skipped.clear()
         member.texts.skipped["a single token"] = single
-    assert analyze(16, pair, Parts(None, None), quiet).skipped == {
+    assert analyze(length, pair, Parts(None, None), quiet).skipped == {
         "run": {"a single token": 5},
         "llama": {"a single token": 2},
     }
@@ -214,7 +213,8 @@ def test_names_that_tell_checkpoints_apart(tmp_path):
     assert distinct_names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
     steps = [tmp_path / run / "checkpoints" / "step_10" for run in ("a", "b")]
     assert distinct_names(steps) == ["a/checkpoints/step_10", "b/checkpoints/step_10"]
-    assert distinct_names([tmp_path / "a", tmp_path / "a"]) == ["a", "a"]
+    with pytest.raises(InputError, match=r"a: given twice; give each checkpoint once"):
+        distinct_names([tmp_path / "a", tmp_path / "b", tmp_path / "b" / ".." / "a"])
 
 
 def test_interval_over_documents():

@@ -185,3 +185,15 @@ def test_what_a_template_refuses(base, read, tmp_path):
 
 def test_only_so_many_are_read(read):
     assert len(read([SHAPES["prompt"]] * 5, count=2).found) == 2
+
+
+def test_files_are_read_in_turns(tmp_path, plain):
+    for name, responses in (("a", ["a one", " ", "a two", "a three", ""]), ("b", ["b one"]), ("c", ["c one", "c two"])):
+        lines = (json.dumps({"prompt": "q", "response": response}) + "\n" for response in responses)
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    exchanges = read_exchanges([tmp_path], plain, 1000, count=5)
+    assert [one.response for one in exchanges.found] == ["a one", "a two", "b one", "c one", "c two"]
+    assert exchanges.skipped == {"empty response": 1}  # what was not read is not counted
+    assert exchanges.asked == 5
+    whole = read_exchanges([tmp_path], plain, 1000)
+    assert len(whole.found) == 6 and whole.skipped == {"empty response": 2} and whole.asked is None

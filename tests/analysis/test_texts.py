@@ -133,6 +133,12 @@ def test_a_store_has_its_held_out_documents_whole(store, tokenizer):
     assert sorted(Counter(text.domain for text in read_texts([folder], tokenizer, 512, 5).texts).values()) == [2, 3]
 
 
+def test_a_store_that_is_given_twice(store, tokenizer):
+    folder, _ = store
+    with pytest.raises(InputError, match="given twice; its documents would be read twice"):
+        read_texts([folder, folder / "train" / ".."], tokenizer, 512)
+
+
 def test_a_rest_is_not_put_behind_another_document(tmp_path, tokenizer):
     """The longest rest, of "seed", comes right behind the beginning of "green", and begins where that ends."""
     documents = [" ".join([word] * count) for word, count in (("seed", 24), ("stone", 30), ("green", 28))]

@@ -23,7 +23,9 @@ def ifd(
         list[Path],
         typer.Option("--data", help="Records to read: JSONL or Parquet files, folders of them; may be repeated."),
     ],
-    records: Annotated[int | None, typer.Option(min=1, help="Records to read.", show_default="all")] = None,
+    records: Annotated[
+        int | None, typer.Option(min=1, help="Records to read, in turns from the files.", show_default="all")
+    ] = None,
     prompt_field: Annotated[
         str | None, typer.Option(help="Key of the instruction: a text, or messages.", show_default="looked for")
     ] = None,
@@ -59,7 +61,10 @@ def ifd(
 
         with spinner("ifd") as tell:
             *bases, checkpoint = opened = [open_model(path) for path in models]
-            files = {str(path): fingerprint(model) for path, model in zip(models, opened, strict=True)}
+            weights = [fingerprint(model) for model in opened]
+            if len(weights) > 1 and weights[0] == weights[1]:
+                raise InputError(f"{models[0]} and {models[1]}: are the same weights; give two models")
+            files = {str(path): found for path, found in zip(models, weights, strict=True)}
             length = min(model.max_length for model in opened)
             fields = Fields(prompt_field, response_field)
             exchanges = read_exchanges(data, checkpoint.tokenizer, length, fields, chat_template, records, on_bad.value)
