@@ -67,6 +67,7 @@ class MatrixRow:
     row_cosine: float | None
     gaussian_row_cosine: float | None
     ratio_row_cosine: float | None
+    zero_rows: int
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class ComponentRow:
 def matrix_row(row: WeightRow, depth: float) -> MatrixRow:
     """``row`` flat, with the ratios to the Gaussian matrix; ``depth`` is that of its layer."""
     stats, (rows, *columns) = row.stats, row.stats.shape
-    named = ("mean", "std", "min", "max", "rms", "frobenius", "spectral")
+    named = ("mean", "std", "min", "max", "rms", "frobenius", "spectral", "zero_rows")
     values: dict[str, Any] = {name: getattr(stats, name) for name in named}
     for name in BESIDE:
         value, gaussian = getattr(stats, name), row.gaussian and getattr(row.gaussian, name)
