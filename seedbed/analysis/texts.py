@@ -70,6 +70,7 @@ class HasIds(Protocol):
 
 _NO_TEXTS = "has no texts of its own; name files, folders of them or a store with --data"
 RowT = TypeVar("RowT", bound=HasIds)
+ItemT = TypeVar("ItemT")
 
 
 class Padded(NamedTuple):
@@ -94,7 +95,7 @@ def read_texts(
         raise InputError("no texts to read; name files, folders of them or a store with --data")
     counts, found = ReadCounts(), Texts([])
     sources = _sources(paths, tokenizer, text_field, counts)
-    found.texts = _in_turns([_read(source, tokenizer, length, found.skipped) for source in sources], count)
+    found.texts = in_turns([_read(source, tokenizer, length, found.skipped) for source in sources], count)
     found.skipped += counts.skipped
     if not found.texts:
         why = ", ".join(f"{n:,} × {reason}" for reason, n in found.skipped.items()) or "the input is empty"
@@ -207,16 +208,16 @@ def _read(source: Iterable[Document], tokenizer: Tokenizer, length: int, skipped
             yield Text(document.id, document.domain, document.lang, text, ids[:length], cut)
 
 
-def _in_turns(sources: Sequence[Iterator[Text]], count: int | None) -> list[Text]:
-    """One of each source after another until there are ``count``; in the order of the sources."""
+def in_turns(sources: Sequence[Iterator[ItemT]], count: int | None) -> list[ItemT]:
+    """One of each source after another until there are ``count`` (None: all); in the order of the sources."""
     if count is None:
         return list(chain.from_iterable(sources))
-    taken: list[list[Text]] = [[] for _ in sources]
+    taken: list[list[ItemT]] = [[] for _ in sources]
     turns = deque(range(len(sources)))
     while turns and count:
         place = turns.popleft()
-        if (text := next(sources[place], None)) is not None:
-            taken[place].append(text)
+        if (item := next(sources[place], None)) is not None:
+            taken[place].append(item)
             turns.append(place)
             count -= 1
     return list(chain.from_iterable(taken))

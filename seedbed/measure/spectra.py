@@ -45,7 +45,8 @@ class MatrixStats:
     er95: float | None = None
     er99: float | None = None
     condition: float | None = None  # s_1 / s_r; inf when singular (S1)
-    row_cosine: float | None = None  # mean |cos| over pairs of rows (S0)
+    row_cosine: float | None = None  # mean |cos| over pairs of rows that are not zero (S0)
+    zero_rows: int = 0  # of all m: without a direction; not counted where W is no finite matrix
 
 
 def matrix_stats(weight: Tensor) -> MatrixStats:
@@ -109,7 +110,13 @@ def _entries(weight: Tensor) -> MatrixStats:
         max=high,
         rms=rms,
         frobenius=rms * math.sqrt(matrix.numel()),
+        zero_rows=_zero_rows(matrix),
     )
+
+
+def _zero_rows(matrix: Tensor) -> int:
+    """Rows of ``matrix`` [m, n] that are all zero: looked at whole only where the first entry is."""
+    return int((~matrix[matrix[:, 0] == 0].any(1)).sum())
 
 
 def _moments(matrix: Tensor, scale: float) -> tuple[float, float]:

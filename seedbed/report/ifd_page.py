@@ -84,6 +84,8 @@ def _how_read(result: IfdResult) -> list[str]:
     else:
         start = "The tokenizer has no begin of text, so that no loss counts the first token of a response."
     paragraphs = [f"{told} {start} The response's token ids are the same in both."]
+    if result.asked is not None:
+        paragraphs.append(f"Read are the first records of each file, in turns, until there are {count(result.asked)}.")
     if result.base is not None and result.template != "none" and not result.base_has_template:
         paragraphs.append(
             f"{result.base} has no chat template of its own: it may never have seen the control tokens before the "

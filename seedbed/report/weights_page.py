@@ -29,6 +29,7 @@ ENTRIES = {
     "rms": "RMS",
     "frobenius": "‖W‖F",
     "spectral": "σ₁",
+    "zero_rows": "zero rows",
 }
 DEFINITIONS = {
     "std, mean, min, max": "Of all entries of a matrix; std around the mean, divided by their number.",
@@ -39,7 +40,9 @@ DEFINITIONS = {
     "ER@q": "The share of the r singular values, largest first, that q % of the sum of all squares takes (S1).",
     "κ": "σ₁ / σᵣ, infinite when σᵣ is zero to the precision of the decomposition (S1). Its mean over square matrices "
     "diverges, so the median is beside it.",
-    "|cos|": f"Mean absolute cosine over all pairs of different rows, at most {MEAN_ROWS:,} evenly spaced ones (S0).",
+    "|cos|": f"Mean absolute cosine over all pairs of different rows, at most {MEAN_ROWS:,} evenly spaced ones (S0). "
+    "Rows of zeros, such as padding, have no direction and are left out.",
+    "zero rows": "Rows of a matrix without an entry other than zero.",
     "Gaussian, ratio": "The same measure of a matrix of that shape with independent N(0, 1) entries (of ranks and ER "
     "the mean over drawn spectra, of κ the median, |cos| exactly), and the ratio to it: most of what ranks and κ say "
     "about a weight is the shape of the matrix.",
@@ -120,8 +123,22 @@ def _sections(result: Weights) -> list[Section]:
     if result.cosines:
         lines = [("", [one for one in result.cosines if one.role == role]) for role in cosines_roles([result])]
         sections.append(Section("Directions of rows", pictures=[cosines_picture("cosines", lines)]))
-    sections.append(Section("Every matrix", tables=matrix_views(result.matrices), problems=result.problems))
+    sections.append(
+        Section(
+            "Every matrix", zero_rows_told([result]), tables=matrix_views(result.matrices), problems=result.problems
+        )
+    )
     return sections
+
+
+def zero_rows_told(models: Sequence[Weights]) -> list[str]:
+    """A sentence for each model that has rows of zeros."""
+    of = [f" of {model.name}" if len(models) > 1 else "" for model in models]
+    return [
+        f"Rows of zeros{whose}, left out of |cos|: {', '.join(model.zero_rows)}."
+        for whose, model in zip(of, models, strict=True)
+        if model.zero_rows
+    ]
 
 
 def _outline(result: Weights) -> str:

@@ -130,6 +130,16 @@ def test_row_cosine_by_hand_and_without_zero_rows():
     assert row_cosine(torch.tensor([[1.0, 2.0], [0.0, 0.0]])) is None
 
 
+def test_zero_rows_are_counted_over_all_rows(monkeypatch):
+    monkeypatch.setattr(singular, "BLOCK", 60)
+    weight = torch.randn(3000, 20, generator=torch.Generator().manual_seed(5))
+    weight[7::100] = 0
+    weight[:, 0] = 0
+    assert matrix_stats(weight).zero_rows == 30  # more than are among the rows of the mean cosine
+    assert matrix_stats(weight[:5]).zero_rows == 0
+    assert matrix_stats(torch.zeros(3, 4)).zero_rows == 3
+
+
 def test_row_cosine_samples_tall_tables():
     weight = torch.randn(5000, 16, generator=torch.Generator().manual_seed(2))
     assert row_cosine(weight) == pytest.approx(row_cosine(weight, max_rows=5000), rel=0.02)

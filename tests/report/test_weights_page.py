@@ -22,7 +22,7 @@ from seedbed.report.spectra_figures import (
 )
 from seedbed.report.style import ARMS, figure_svg
 from seedbed.report.weights_figures import DEPTH_MEASURES, components_figure, depth_figure, trends_figure
-from seedbed.report.weights_page import weights_page
+from seedbed.report.weights_page import weights_page, zero_rows_told
 from seedbed.report.weights_rows import Spectrum
 
 
@@ -154,3 +154,18 @@ def test_the_page_has_every_number_and_every_problem(weights):
     for row in rows:
         assert f"<td>{row.name}</td>" in html
     assert page.tiles["matrices measured"] == f"{len(rows) - 1} of {len(rows)}"
+
+
+def test_matrices_with_rows_of_zeros_are_named(weights):
+    assert "Rows of zeros, left out" not in page_html(weights_page(weights, {}))
+    first, second, *others = weights.matrices
+    changed = Rows([replace(first, zero_rows=1234, rows=5000), replace(second, zero_rows=3, problem="broken"), *others])
+    padded = replace(weights, matrices=changed)
+    html = page_html(weights_page(padded, {}))
+    assert f"Rows of zeros, left out of |cos|: {first.name} (1,234 of 5,000)." in html
+    entries, _ = weights_page(padded, {}).sections[-1].tables
+    assert (entries.columns[-1], entries.rows[0][-1]) == ("zero rows", "1,234")
+    assert changed.to_csv().splitlines()[0].endswith(",zero_rows")
+    assert zero_rows_told([padded, replace(weights, name="b")]) == [
+        f"Rows of zeros of a, left out of |cos|: {first.name} (1,234 of 5,000)."
+    ]
