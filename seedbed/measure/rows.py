@@ -67,7 +67,7 @@ class MatrixRow:
     row_cosine: float | None
     gaussian_row_cosine: float | None
     ratio_row_cosine: float | None
-    zero_rows: int
+    zero_rows: int | None
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,16 @@ class ComponentRow:
 def matrix_row(row: WeightRow, depth: float) -> MatrixRow:
     """``row`` flat, with the ratios to the Gaussian matrix; ``depth`` is that of its layer."""
     stats, (rows, *columns) = row.stats, row.stats.shape
-    named = ("mean", "std", "min", "max", "rms", "frobenius", "spectral", "zero_rows")
+    named = ("mean", "std", "min", "max", "rms", "frobenius", "spectral")
     values: dict[str, Any] = {name: getattr(stats, name) for name in named}
     for name in BESIDE:
         value, gaussian = getattr(stats, name), row.gaussian and getattr(row.gaussian, name)
         values |= {name: value, f"gaussian_{name}": gaussian, f"ratio_{name}": ratio(value, gaussian)}
+    zero_rows = None if stats.std is None else stats.zero_rows
     place = None if row.layer is None else depth
-    return MatrixRow(row.name, row.role, row.layer, place, rows, math.prod(columns), stats.problem, **values)
+    return MatrixRow(
+        row.name, row.role, row.layer, place, rows, math.prod(columns), stats.problem, **values, zero_rows=zero_rows
+    )
 
 
 def ratio(value: float | None, reference: float | None) -> float | None:
