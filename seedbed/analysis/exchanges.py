@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seedbed.analysis.texts import in_turns
-from seedbed.data.chat import Span
+from seedbed.data.chat import REASONING, Span
 from seedbed.data.document import Conversation, Piece
 from seedbed.data.document import Sequence as Parts
 from seedbed.data.encode import Encoder
@@ -28,6 +28,7 @@ RESPONSES = ("response", "output", "completion", "answer")
 PLAIN = "none"
 """In place of a chat template: texts, joined by JOINT."""
 JOINT = "\n\n"
+REWRITTEN = "the template rewrites the answer"
 
 Message = dict[str, Any]
 
@@ -82,7 +83,8 @@ def read_exchanges(
 
     Messages: the last turn of the assistant is the response, all before it the instruction. ``chat_template`` None is
     the tokenizer's own where it has one, else plain text. Left out and counted: what has no instruction, no response
-    or one of a single token, and what is longer than ``length`` tokens, since a cut would change the condition.
+    or one of a single token, what is longer than ``length`` tokens, since a cut would change the condition, an answer
+    with reasoning apart from its text, which would be part of the condition, and one that the template rewrites.
 
     Raises InputError for a file that is missing or damaged, a template that cannot be used, a record of another shape
     (counted where ``on_bad`` is "skip"), and where nothing is left.
@@ -139,6 +141,8 @@ def _exchange(record: Any, where: str, fields: Fields, encoder: Encoder, plain: 
         raise LeftOut("no instruction")
     if not response.strip():
         raise LeftOut("empty response")
+    if any(answer.get(key) for key in REASONING):
+        raise LeftOut("an answer with reasoning apart from its text, which would be read before it")
     parts: Parts = [Piece(instruction + JOINT, False), Piece(response, True)]
     if not plain:
         parts = [Conversation([*before, answer], ["assistant"], prompt=len(before))]
@@ -157,15 +161,15 @@ def _answered(spans: list[Span], response: str) -> list[Span]:
     """``spans`` up to the end of the response, of which nothing before its text is trained: what a template writes with
     the answer, such as a header or an empty thought, is read before it, and what ends the turn is left off.
 
-    Where the template rewrites the response, it is all that the turn adds. Raises LeftOut without any.
+    Raises LeftOut where the response is not found there as it is.
     """
     texts = [i for i, span in enumerate(spans) if span.trained and not span.control and span.text.strip()]
     if not texts:
-        raise LeftOut("empty response")
+        raise LeftOut(REWRITTEN)
     *before, last = spans[: texts[-1] + 1]
     head, found, _ = last.text.rpartition(response.strip())
     if not found:
-        return [*before, last]
+        raise LeftOut(REWRITTEN)
     given = [span._replace(trained=False) for span in before]
     start = len(head) - head.endswith(" ")  # a space belongs to the token that it begins
     if start:
@@ -189,7 +193,7 @@ def _turns(record: Message, fields: Fields) -> tuple[list[Message], Message]:
         before[-1] = before[-1] | {"content": before[-1]["content"] + JOINT + _text(record, INPUT)}
     value = field_of(record, response, "--response-field")
     if isinstance(value, dict):
-        return before, {"role": "assistant", "content": _text(value, "content")}
+        return before, value | {"role": "assistant", "content": _text(value, "content")}
     return before, _message("assistant", record, response)
 
 

@@ -44,7 +44,11 @@ def attention_page(result: Attention, provenance: Mapping[str, str]) -> Page:
         f"{number(harmonic)}. Intervals are over documents; scores of single heads, shares and entropies have none."
     )
     first, *others = result.models
-    problems = [f"not read: {count(n)} × {reason}" for reason, n in result.skipped.items()]
+    problems = [
+        f"{checkpoint}: not read: {count(n)} × {reason}"
+        for checkpoint, skipped in result.skipped.items()
+        for reason, n in skipped.items()
+    ]
     problems += [
         f"{row.checkpoint}: no difference is shown, it reads other tokens than {first.checkpoint}"
         for row in others
