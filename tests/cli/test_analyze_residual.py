@@ -24,7 +24,7 @@ def data(tmp_path) -> Path:
     return file
 
 
-def test_page_tables_and_json(seedbed, run, data, tmp_path):
+def test_page_tables_and_json(seedbed, run, data, undrawn, tmp_path):
     folder = tmp_path / "out"
     command = ("analyze", "residual", run, "--data", data, "--every-checkpoint", "-o", folder)
     code, out, err = seedbed(*command)
