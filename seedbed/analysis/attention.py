@@ -132,6 +132,7 @@ def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Sco
         tell(f"{label}: {done:,} of {texts.tokens:,} tokens")
         measured.append(parts.get(f"{weights} {_tokens_sha256(batch)}", lambda batch=batch: _batch(path, model, batch)))
         done += sum(len(text.ids) for text in batch)
+    tell(f"{label}: {done:,} of {texts.tokens:,} tokens")
 
     queries = np.array([n for part in measured for n in part["queries"]])  # [N]
     late = sum(part["late"] for part in measured)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from seedbed.analysis.checkpoints import names_of
+from seedbed.analysis.checkpoints import hashes_of, names_of
 from seedbed.analysis.models import LanguageModel
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.residual_sources import Source, sources_of
 from seedbed.analysis.texts import Texts, batches, padded, texts_for
 from seedbed.errors import InputError
-from seedbed.files.atomic import sha256
 from seedbed.measure.stream import EMBEDDED, GROUPS, StreamSums, following
 from seedbed.measure.table import Rows
 from seedbed.report.residual_rows import MEASURES, Member, NormRow, ResidualResult, StreamRow
@@ -62,7 +61,7 @@ def analyze(
             key = model.tokenizer.hash, longest
             if key not in read:
                 read[key] = texts_for(paths[0], data, model.tokenizer, longest, documents)
-            texts, weights = read[key], source.drawn or _digest(sha256(file) for file in model.files)
+            texts, weights = read[key], source.drawn or _digest(hashes_of(model))
             decides = _digest((weights, str(model.module.config)))
             sums = _measured(model, source, decides, texts, parts, tell, tokens)
             if broken := _broken(sums):

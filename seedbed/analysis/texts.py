@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seedbed.analysis.newest import of_newest
 from seedbed.analysis.stored import is_store, stored_documents
 from seedbed.data.document import Document, content
 from seedbed.data.inputs import list_inputs
@@ -22,7 +23,6 @@ from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
 from seedbed.files.jsonl import ReadCounts
 from seedbed.train.run import CONFIG, read_config
-from seedbed.train.setup import checkpoint_of
 
 
 class Text(NamedTuple):
@@ -113,8 +113,7 @@ def store_of(run: str | Path) -> Path:
 
     Raises InputError where it is no run, or its store is not where it was.
     """
-    folder = checkpoint_of(run)
-    config = read_config(folder)
+    folder, config = of_newest(run, lambda folder: (folder, read_config(folder)))
     places = [Path(place) for place in [config.data.store] if place is not None]
     home, own = folder.resolve().parent.parent, Path(config.run.dir or "").parts
     if len(own) < len(home.parts) and home.parts[-len(own) :] == own:

@@ -5,6 +5,7 @@ number is far inside its range. Where a matrix has no honest answer the field is
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean, median
@@ -25,8 +26,8 @@ SINGLE = "a single row or column: rank measures are 1 by definition"
 class MatrixStats:
     """Measures of a matrix W (m x n) with singular values s_1 >= ... >= s_r, r = min(m, n).
 
-    A field is None where ``problem`` says why there is no number: all of them when W is not finite, the spectral ones
-    when W is zero or has a single row or column.
+    A field is None where ``problem`` says why there is no number: all of them when W is not finite or not of floating
+    point, the spectral ones when W is zero or has a single row or column.
     """
 
     shape: tuple[int, ...]
@@ -71,6 +72,16 @@ def spectrum(weight: Tensor) -> tuple[MatrixStats, Tensor | None]:
     return replace(stats, spectral=float(values[0]), row_cosine=cosine, **measures), values
 
 
+def stacked(blocks: Sequence[Tensor]) -> Tensor:
+    """``blocks`` [m_i, n] below each other, [sum of m_i, n]; of different types in float64, since torch has no common
+    type of fp8 and others, or where one is not floating point in its type: then the whole cannot be measured either.
+    """
+    if len({block.dtype for block in blocks}) > 1:
+        common = next((block.dtype for block in blocks if not block.is_floating_point()), torch.float64)
+        blocks = [block.to(common) for block in blocks]
+    return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
+
+
 def _entries(weight: Tensor) -> MatrixStats:
     """What the entries say, and what keeps ``weight`` from having spectral measures."""
     shape, matrix = tuple(weight.shape), weight.detach()
@@ -78,6 +89,9 @@ def _entries(weight: Tensor) -> MatrixStats:
         return MatrixStats(shape, problem=f"not a matrix: {weight.ndim} dimensions")
     if weight.numel() == 0:
         return MatrixStats(shape, problem="no entries")
+    if not weight.is_floating_point():
+        told = str(weight.dtype).removeprefix("torch.")
+        return MatrixStats(shape, problem=f"not floating point but {told}: numbers of a quantiser, not the weights")
     ends = [tuple(map(float, block.aminmax())) for block in float64_blocks(matrix)]  # NaN when an entry is
     if not all(math.isfinite(end) for both in ends for end in both):
         bad = sum(int((~torch.isfinite(block)).sum()) for block in float64_blocks(matrix))

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from seedbed.report.ifd_figures import BINS, Model, change_figure, distribution_figure, length_bias_figure, window_of
 from seedbed.report.ifd_rows import SHORT, IfdResult, Sample, values_of
-from seedbed.report.render import count, number
+from seedbed.report.render import count, number, signed
 from seedbed.report.sections import Page, Picture, Section, TableView
 from seedbed.report.style import AFTER, BEFORE
 
@@ -160,9 +160,9 @@ def _length_section(result: IfdResult) -> Section:
                 _label(row.x, result),
                 _label(row.y, result),
                 count(row.correlation.n),
-                _signed(row.correlation.pearson),
+                signed(row.correlation.pearson),
                 _p(row.correlation.pearson_p),
-                _signed(row.correlation.spearman),
+                signed(row.correlation.spearman),
                 _p(row.correlation.spearman_p),
             ]
             for row in result.correlations
@@ -180,10 +180,6 @@ def _length_section(result: IfdResult) -> Section:
 def _fixed(value: float) -> str:
     """Three decimals, so that a value near 1 shows its side."""
     return "–" if math.isnan(value) else f"{value:.3f}"
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.3f}"
 
 
 def _percent(share: float) -> str:

@@ -137,9 +137,32 @@ def test_an_interruption_says_what_is_kept(seedbed, places, tmp_path, monkeypatc
     monkeypatch.setattr("seedbed.analysis.checkpoints.open_checkpoint", stop)
     code, text, err = seedbed(*words("weights", places), *(["-o", out] if kept else []))
     assert (code, text) == (130, "")
-    said = f"what was finished is kept in {out}, and the same" if kept else "nothing is kept without -o FOLDER"
+    said = "nothing was finished yet" if kept else "nothing is kept without -o FOLDER"
     assert err.splitlines()[-1].startswith(f"interrupted: {said}")
     assert not out.exists()
+
+
+def test_parts_are_kept_for_the_analysis_that_they_are_of(seedbed, places, undrawn, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("seedbed.analysis.weights._weight_row", interrupt)
+        code, _, err = seedbed(*words("weights", places), "-o", out)
+    assert code == 130
+    assert err.splitlines()[-1].startswith(f"interrupted: what was finished is kept in {out}, and the same command")
+    before = (out / "parts.jsonl").read_bytes()
+    code, _, err = seedbed(*words("residual", places), "-o", out)
+    assert code == 2
+    told = f"error: {out}: keeps what an interrupted `seedbed analyze weights` had finished; finish that"
+    assert err.splitlines()[-1].startswith(told)
+    assert (out / "parts.jsonl").read_bytes() == before
+    code, _, err = seedbed(*words("weights", places), "-o", out)
+    assert (code, "goes on" in err) == (0, True)
+    (out / "parts.jsonl").write_bytes(before)
+    assert seedbed(*words("residual", places), "-o", out, "--overwrite")[0] == 0
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 def test_two_runs_are_compared_on_what_their_store_holds_out(seedbed, places):

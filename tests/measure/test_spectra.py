@@ -12,6 +12,7 @@ from seedbed.measure.spectra import (
     row_cosine,
     spectrum,
     stable_rank,
+    stacked,
 )
 
 SPECTRAL = ("spectral", "stable_rank", "entropy_rank", "er90", "er95", "er99", "condition", "row_cosine")
@@ -212,3 +213,18 @@ def test_extremes_of_half_precision(dtype):
         number = float(torch.tensor(number, dtype=dtype))
         assert (stats.stable_rank, stats.condition, stats.spectral) == (pytest.approx(2), 1, number)
         assert stats.frobenius == pytest.approx(number * math.sqrt(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.bool])
+def test_numbers_of_a_quantiser_are_no_weights(dtype):
+    stats = matrix_stats(torch.eye(3).to(dtype))
+    assert (stats.problem or "").startswith(f"not floating point but {str(dtype)[6:]}:")
+    assert all(getattr(stats, field) is None for field in (*SPECTRAL, "mean", "std", "min", "max", "rms", "frobenius"))
+
+
+def test_blocks_below_each_other():
+    one = torch.eye(2)
+    assert stacked([one]) is one
+    mixed = stacked([one, (2 * one).to(torch.float8_e4m3fn)])
+    assert (mixed.dtype, mixed.tolist()) == (torch.float64, [[1, 0], [0, 1], [2, 0], [0, 2]])
+    assert matrix_stats(stacked([one, one.to(torch.int8)])).rms is None

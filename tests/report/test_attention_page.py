@@ -98,7 +98,7 @@ def test_page_says_what_was_measured_and_what_was_not():
     assert "0.0201" in page.lead  # (H_256 - 1) / 255
     models, differences = page.sections[0].tables
     assert models.rows[0][:6] == ("a", "2 of 3", "4", "7 (5)", "1,227", "0.225")
-    assert differences.rows == [("<b>", "a", "-0.0123", "0.100 to 0.400")]
+    assert differences.rows == [("<b>", "a", "−0.0123", "0.100 to 0.400")]
     top, layers = page.sections[1].tables
     assert top.rows[0][:4] == ("<b>", "1", "1", "0.410")
     assert top.rows[0][-1] == "0"  # rounding of nothing

@@ -8,7 +8,7 @@ import pytest
 from seedbed.measure.spectra import MatrixStats
 from seedbed.measure.trajectory import measures
 from seedbed.report.page import draw_summary, parameter_counts, run_page
-from seedbed.report.render import number
+from seedbed.report.render import number, signed
 from seedbed.train.progress import duration
 
 VOID = {"meta", "br", "link", "img", "input"}
@@ -162,10 +162,19 @@ def test_draw_summary_finds_the_worst_draw():
     [
         (None, "–"), (0, "0"), (0.03906, "0.0391"), (0.8, "0.800"), (532.4, "532"), (1324.4, "1,324"),
         (2.5e-7, "2.50·10⁻⁷"), (3.1e9, "3.10·10⁹"), (float("inf"), "∞"), (float("nan"), "–"), (12.0, "12.0"),
+        (-0.8, "−0.800"), (-1324.4, "−1,324"), (-2.5e-7, "−2.50·10⁻⁷"), (float("-inf"), "−∞"),
     ],
 )  # fmt: skip
 def test_numbers(value, text):
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (float("nan"), "–"), (0.0, "+0.00"), (-0.001, "+0.00"), (-0.5, "−0.50"), (1.25, "+1.25")],
+)
+def test_signed_numbers(value, text):
+    assert signed(value, 2) == text
 
 
 def test_durations():
