@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from markupsafe import Markup
 from tiny import config, quiet, sentences
 
 from seedbed.api import fit
@@ -35,13 +34,6 @@ def places(tmp_path_factory, tiny_store) -> dict[str, Path]:
     records.write_text("".join(json.dumps({"prompt": "the", "response": "grows " * n}) + "\n" for n in (3, 4, 5)))
     step = folder / "run" / "checkpoints" / "step_00000002"
     return {"model": folder / "run", "step": step, "texts": texts, "records": records}
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Figures take longer than all else, and each command's own test draws them."""
-    monkeypatch.setattr("seedbed.report.sections.inline", lambda *_: Markup())
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
 
 
 def words(command: str, places: dict[str, Path], **other: Path) -> list[str]:
@@ -83,6 +75,18 @@ def test_a_folder_and_one_document(seedbed, places, undrawn, tmp_path, command):
     assert (code, text, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"error: {out}: holds a result already") and "--overwrite" in err
     assert (out / "result.json").read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", PAGES)
+def test_every_figure_is_drawn(seedbed, places, tmp_path, command):
+    code, _, err = seedbed(*words(command, places), "-o", tmp_path)
+    assert code == 0, err
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert drawn
+    for path in (tmp_path / "figures").iterdir():
+        assert path.read_bytes().startswith(b"<svg" if path.suffix == ".svg" else b"\x89PNG"), path
+        assert path.with_suffix(".png").name in drawn and path.with_suffix(".svg").name in drawn
 
 
 @pytest.mark.parametrize("command", PAGES)
