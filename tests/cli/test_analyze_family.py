@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from markupsafe import Markup
 from tiny import config, quiet, sentences
 
 from seedbed.api import fit
@@ -22,7 +21,7 @@ PAGES = {
     "weights": "{model}",
 }
 RUN = ["train.steps=4", "model.d_model=16", "train.checkpoint_every=2"]
-ORDER = ["--data", "--documents", "--length", "--out", "--overwrite", "--json", "--help"]
+ORDER = ["--data", "--documents", "--length", "--field", "--on-bad", "--out", "--overwrite", "--json", "--help"]
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +34,6 @@ def places(tmp_path_factory, tiny_store) -> dict[str, Path]:
     records.write_text("".join(json.dumps({"prompt": "the", "response": "grows " * n}) + "\n" for n in (3, 4, 5)))
     step = folder / "run" / "checkpoints" / "step_00000002"
     return {"model": folder / "run", "step": step, "texts": texts, "records": records}
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Figures take longer than all else, and each command's own test draws them."""
-    monkeypatch.setattr("seedbed.report.sections.inline", lambda *_: Markup())
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
 
 
 def words(command: str, places: dict[str, Path], **other: Path) -> list[str]:
@@ -85,6 +77,18 @@ def test_a_folder_and_one_document(seedbed, places, undrawn, tmp_path, command):
     assert (out / "result.json").read_bytes() == before
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("command", PAGES)
+def test_every_figure_is_drawn(seedbed, places, tmp_path, command):
+    code, _, err = seedbed(*words(command, places), "-o", tmp_path)
+    assert code == 0, err
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert drawn
+    for path in (tmp_path / "figures").iterdir():
+        assert path.read_bytes().startswith(b"<svg" if path.suffix == ".svg" else b"\x89PNG"), path
+        assert path.with_suffix(".png").name in drawn and path.with_suffix(".svg").name in drawn
+
+
 @pytest.mark.parametrize("command", PAGES)
 def test_out_is_checked_before_anything_is_opened(seedbed, places, tmp_path, command):
     file, folder, held = tmp_path / "file", tmp_path / "folder", tmp_path / "held"
@@ -122,6 +126,18 @@ def test_data_without_a_text(seedbed, places, tmp_path, command):
     assert (code, text) == (2, "")
     assert err.splitlines()[-1].startswith(f"error: {empty}: ")
     assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["attention", "residual", "tokens"])
+def test_records_that_are_left_out_are_counted(seedbed, places, undrawn, tmp_path, command):
+    file = tmp_path / "bodies.jsonl"
+    file.write_text('{"text": "not this"}\n{not JSON\n' + '{"body": "the seed grows under the blue stone"}\n' * 2)
+    given = [*words(command, places, texts=file), "--field", "body", "--json"]
+    code, _, err = seedbed(*given)
+    assert code == 2 and "bodies.jsonl:1: no field 'body'" in err and "on_bad: skip" in err
+    code, text, err = seedbed(*given, "--on-bad", "skip")
+    assert code == 0, err
+    assert "no field 'body'" in text and "not one JSON value" in text
 
 
 @pytest.mark.parametrize("kept", [True, False])
