@@ -1,5 +1,6 @@
 """Checkpoints of other makers: which files they are, and what Transformers makes of them. No code in them is run."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
@@ -211,19 +212,22 @@ def _as_transformers_wants(foreign: Foreign) -> Iterator[Path]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """No bars and reports of Transformers on the terminal, its reader of GGUF has one that only the stream can stop:
-    what is wrong becomes one line of ours."""
+    what is wrong becomes one line of ours. Warnings are given again behind it, each once and as one line."""
     from transformers.utils import logging
 
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
+    caught: list[warnings.WarningMessage] = []
     try:
-        with redirect_stderr(StringIO()):
+        with redirect_stderr(StringIO()), warnings.catch_warnings(record=True) as caught:
             yield
     finally:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+        for text, kind in dict.fromkeys((" ".join(str(one.message).split()), one.category) for one in caught):
+            warnings.warn(text, kind, stacklevel=4)
 
 
 def _library(foreign: Foreign) -> Any:

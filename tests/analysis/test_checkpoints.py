@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -275,6 +276,22 @@ def test_encoders_have_matrices_too(tmp_path):
     assert torch.equal(
         found["bert.encoder.layer.1.output.dense.weight"], model.bert.encoder.layer[1].output.dense.weight
     )
+
+
+def test_warnings_of_the_library_come_through_each_once_and_as_one_line(gpt2, monkeypatch, capfd):
+    real = transformers.AutoConfig.from_pretrained
+
+    def warning(*given, **named):
+        for _ in range(2):
+            warnings.warn("this configuration\n  is odd", UserWarning, stacklevel=1)
+        print("a bar", file=sys.stderr)
+        return real(*given, **named)
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", warning)
+    with pytest.warns(UserWarning) as caught:
+        open_checkpoint(gpt2)
+    assert [str(one.message) for one in caught] == ["this configuration is odd"]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_terminal_stays_quiet(tmp_path, capfd, foreign_tokenizer_folder):
