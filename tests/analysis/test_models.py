@@ -111,6 +111,22 @@ def test_a_class_that_mixes_places_behind_its_body_gives_all_logits(foreign_fold
     assert torch.allclose(opened.losses(ids)[0], directly(opened, ids[0])[0], atol=1e-3)
 
 
+def test_what_places_do_behind_the_body_is_seen_beside_large_logits(foreign_folder):
+    opened = open_model(foreign_folder("llama"))
+    places = torch.arange(3)[:, None] * torch.eye(1, VOCAB)  # the first token gains from place to place
+    opened.module.lm_head.register_forward_hook(lambda _, __, logits: logits + 1e5 + places[: logits.shape[1]])
+    assert not opened._has_plain_end
+
+
+def test_a_tokenizer_without_tokens_gives_no_ids(run):
+    tokenizer = load_tokenizer(next((run / "checkpoints").iterdir()) / "tokenizer")
+    assert models._largest_id(tokenizer) > 3
+    tokenizer._tokens = {}
+    tokenizer.special_tokens = {}
+    tokenizer.bos_id = None
+    assert models._largest_id(tokenizer) == -1
+
+
 @pytest.fixture
 def states(opened) -> list[Tensor]:
     """What the last layer gives, each time that it runs."""
