@@ -17,6 +17,7 @@ from seedbed.analysis.attention_sums import OF_HEADS, head_rows, interval, joine
 from seedbed.analysis.models import LanguageModel, open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.texts import Text, Texts, batches, padded, texts_for
+from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.measure.attention import AttentionSums, NotExplainedError
 from seedbed.measure.table import Rows
@@ -46,6 +47,8 @@ class Member(NamedTuple):
     label: str
     path: Path
     texts: Texts
+    model: LanguageModel | None
+    """Open already where it is the only one: two models need not fit into memory."""
 
 
 def members(
@@ -61,17 +64,22 @@ def members(
         raise InputError(
             f"{paths[CHECKPOINTS]}: {len(paths)} checkpoints are given, at most {CHECKPOINTS} are compared"
         )
-    opened = []
-    for path in paths:  # one at a time: two models need not fit into memory
-        model = open_model(path)
-        _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
-        opened.append((path, model.tokenizer, model.max_length))
-    length = min(LENGTH, *(limit for *_, limit in opened)) if length is None else length
-    for path, _, limit in opened:
+    opened = [_opened(path, keep=len(paths) == 1) for path in paths]
+    length = min(LENGTH, *(limit for _, _, limit, _ in opened)) if length is None else length
+    for path, _, limit, _ in opened:
         if length > limit:
             raise InputError(f"--length {length}: {path} reads at most {limit} tokens")
-    read = [texts_for(path, data, tokenizer, length, count) for path, tokenizer, _ in opened]
-    return length, [Member(*member) for member in zip(distinct_names(paths), paths, read, strict=True)]
+    labels = distinct_names(paths)
+    return length, [
+        Member(label, path, texts_for(path, data, tokenizer, length, count), kept)
+        for label, (path, tokenizer, _, kept) in zip(labels, opened, strict=True)
+    ]
+
+
+def _opened(path: Path, keep: bool) -> tuple[Path, Tokenizer, int, LanguageModel | None]:
+    model = open_model(path)
+    _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
+    return path, model.tokenizer, model.max_length, model if keep else None
 
 
 def analyze(length: int, compared: Sequence[Member], parts: Parts, tell: Tell) -> Attention:
@@ -111,9 +119,10 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 
 def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Scores:
     """Add the rows of one checkpoint to ``found``."""
-    label, path, texts = member
-    tell(f"opens {path}")
-    model = open_model(path)
+    label, path, texts, model = member
+    if model is None:
+        tell(f"opens {path}")
+        model = open_model(path)
     found.skipped.update(texts.skipped)
     weights = _sha256(model)
     measured: list[dict[str, Any]] = []

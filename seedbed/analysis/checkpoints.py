@@ -34,6 +34,7 @@ from seedbed.train.setup import checkpoint_of
 # What older releases of Transformers saved and newer ones make from the configuration.
 _RECOMPUTED = (r"rotary_emb\.inv_freq$", r"(^|\.)position_ids$", r"\.attn\.masked_bias$")
 
+UNEQUAL = "one tensor in the model, and not the same twice"
 
 HASHED = 4 * 2**30
 """Bytes of a file up to which its content tells it apart: seconds of hashing (choice)."""
@@ -89,6 +90,16 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
             raise InputError(told) from None
 
 
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """The folders' names; the whole paths where two are the same. Raises InputError for a path given twice."""
+    places = [path.resolve() for path in paths]
+    for place, path in zip(places, paths, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"{path}: given twice; give each model once")
+    names = [place.name for place in places]
+    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+
+
 class Opened(Protocol):
     """A checkpoint or a model."""
 
@@ -118,13 +129,16 @@ def _loaded(name: str, foreign: Foreign, model: nn.Module) -> Checkpoint:
 
 
 def _places(tensors: Tensors | Pickles, facts: Iterable[ParameterFact], model: nn.Module) -> dict[str, str]:
-    """The name in the files of every parameter. Names there may lack the prefix of the base model, or have it."""
+    """The name in the files of every parameter. Names there may lack the prefix of the base model, or have it.
+
+    Raises InputError for what has no place, is missing, has another shape, or stands there twice with other numbers (a
+    head that the configuration ties)."""
     prefix = getattr(model, "base_model_prefix", "")
     known = {name: fact for fact in facts for name in (fact.name, *fact.tied)}
     ignored = [*_RECOMPUTED, *(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ())]
     buffers = {canonical(name) for name, _ in model.named_buffers()}
     places: dict[str, str] = {}
-    unknown, misshapen = [], []
+    unknown, misshapen, unequal = [], [], []
     for name in tensors:
         own = canonical(name)
         candidates = spellings(own, prefix)
@@ -133,12 +147,19 @@ def _places(tensors: Tensors | Pickles, facts: Iterable[ParameterFact], model: n
             if not buffers.intersection(candidates) and not any(re.search(pattern, name) for pattern in ignored):
                 unknown.append(name)
             continue
-        places[fact.name] = name
+        first = places.setdefault(fact.name, name)
         if tensors.shape(name) != fact.stored_shape:
             misshapen.append(f"{name} {tensors.shape(name)} instead of {fact.stored_shape}")
+        elif first != name and not _same(tensors[first], tensors[name]):
+            unequal.append(f"{first} and {name}")
     missing = [fact.name for fact in known.values() if fact.name not in places]
-    problems = ((UNKNOWN, unknown), (MISSHAPEN, misshapen), (MISSING, missing))
+    problems = ((UNKNOWN, unknown), (MISSHAPEN, misshapen), (UNEQUAL, unequal), (MISSING, missing))
     told = [f"{kind}: {some(names)}" for kind, names in problems if names]
     if told:
         raise InputError("; ".join(told))
     return places
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape have the same numbers; NaN is like NaN."""
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())

@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
+from seedbed.analysis.checkpoints import names_of
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.resources import meta_facts
-from seedbed.analysis.run import read_snapshot, versions
+from seedbed.analysis.run import read_snapshot
 from seedbed.config import Config
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order
@@ -21,12 +22,10 @@ from seedbed.files.steps import step_folders
 from seedbed.measure.spectra import gaussian_stats, matrix_stats
 from seedbed.measure.table import Rows
 from seedbed.measure.trajectory import (
-    MEASURES,
     Reference,
     TrajectoryRow,
-    curve,
-    grouped,
     initial,
+    left_out,
     measures,
     recorded,
     reference,
@@ -45,12 +44,12 @@ def analyze(paths: Sequence[Path], parts: Parts, tell: Callable[[str], None]) ->
 
     Step 0 is from what a run measured before its first step, and steps between checkpoints from what it recorded
     (train.weights_every); where there are both, the checkpoint counts. What is damaged or unfinished is passed over
-    with a line. Raises InputError for what is no run, a run without any step to show, one that is named twice, and
+    with a line. Raises InputError for what is no run, a run without any step to show, one that is given twice, and
     more than MOST_RUNS.
     """
     if len(paths) > MOST_RUNS:
         raise InputError(f"{len(paths)} runs: a figure holds {MOST_RUNS} apart; name fewer")
-    names = _names(paths)
+    names = names_of(paths)
     configs = [_config(path) for path in paths]
     runs, rows, references = Rows[RunFacts](), Rows[TrajectoryRow](), Rows[Reference]()
     for name, path, config in zip(names, paths, configs, strict=True):
@@ -59,17 +58,7 @@ def analyze(paths: Sequence[Path], parts: Parts, tell: Callable[[str], None]) ->
         runs.append(told)
         rows += own
         references += _references(name, facts, parts, tell)
-    return Dynamics(runs, rows, references, Rows(turns(rows, references)), versions())
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """The folders' names; with what stands above them where two are the same."""
-    places = [path.resolve() for path in paths]
-    for place, path in zip(places, paths, strict=True):
-        if places.count(place) > 1:
-            raise InputError(f"{path}: named twice; name each run once")
-    names = [place.name for place in places]
-    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+    return Dynamics(runs, rows, references, Rows(turns(rows, references)))
 
 
 def _config(path: Path) -> Config:
@@ -113,7 +102,7 @@ def _run(
         )
     rows += [row for own in between for row in own]
     rows.sort(key=lambda row: row.step)  # stable: within a step as the model has them
-    passed_over += _left_out(rows)
+    passed_over += left_out(rows)
     told = RunFacts(
         name=name,
         path=str(path),
@@ -163,31 +152,6 @@ def _checkpoint(
                 TrajectoryRow(name, state["step"], state["tokens"], "checkpoint", part.role, part.layer, **found)
             )
     return weights, rows
-
-
-def _left_out(rows: Sequence[TrajectoryRow]) -> list[str]:
-    """A line for each matrix without a number, with the steps, and for each component whose mean leaves steps out."""
-    lines = []
-    problems: dict[tuple[str, str], list[int]] = {}
-    for row in rows:
-        if row.problem is not None:
-            matrix = row.component if row.layer is None else f"{row.component} of layer {row.layer}"
-            problems.setdefault((matrix, row.problem), []).append(row.step)
-    for (matrix, problem), steps in problems.items():
-        lines.append(f"{matrix}: {problem} ({_steps(steps)})")
-    for (_, component), own in grouped(rows).items():
-        left_out = sorted({step for measure in MEASURES for step in curve(own, measure)[1]})
-        if left_out:
-            lines.append(
-                f"{component}: not all of its matrices have a number, so no mean over them ({_steps(left_out)})"
-            )
-    return lines
-
-
-def _steps(steps: Sequence[int]) -> str:
-    shown = ", ".join(f"{step:,}" for step in steps[:4])
-    more = f" and {len(steps) - 4} more" if len(steps) > 4 else ""
-    return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
 
 
 def _references(

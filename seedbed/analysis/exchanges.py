@@ -41,7 +41,7 @@ class Exchange(NamedTuple):
     """All that stands before the response: begin of text where the tokenizer has one, instruction, what the chat
     template writes around it."""
     response_ids: list[int]
-    """Without the control token that ends a turn."""
+    """Of its text alone: nothing that the chat template writes before it or behind."""
 
 
 @dataclass
@@ -130,7 +130,7 @@ def _exchange(record: Any, where: str, fields: Fields, encoder: Encoder, plain: 
     parts: Parts = [Piece(instruction + JOINT, False), Piece(response, True)]
     if not plain:
         parts = [Conversation([*before, answer], ["assistant"], prompt=len(before))]
-    spans = _until_answered(encoder.spans(parts, where))
+    spans = _answered(encoder.spans(parts, where), response)
     (encoded,) = encoder.encode_spans([spans])
     assert encoded.trained is not None  # the instruction is only read
     start = int(encoded.trained.argmax())
@@ -141,12 +141,24 @@ def _exchange(record: Any, where: str, fields: Fields, encoder: Encoder, plain: 
     return Exchange(where if id in (None, "") else str(id), where, instruction, response, ids[:start], ids[start:])
 
 
-def _until_answered(spans: list[Span]) -> list[Span]:
-    """``spans`` up to the last text of the response: what ends its turn is left off. Raises LeftOut without any."""
+def _answered(spans: list[Span], response: str) -> list[Span]:
+    """``spans`` up to the end of the response, of which nothing before its text is trained: what a template writes with
+    the answer, such as a header or an empty thought, is read before it, and what ends the turn is left off.
+
+    Where the template rewrites the response, it is all that the turn adds. Raises LeftOut without any.
+    """
     texts = [i for i, span in enumerate(spans) if span.trained and not span.control and span.text.strip()]
     if not texts:
         raise LeftOut("empty response")
-    return spans[: texts[-1] + 1]
+    *before, last = spans[: texts[-1] + 1]
+    head, found, _ = last.text.rpartition(response.strip())
+    if not found:
+        return [*before, last]
+    given = [span._replace(trained=False) for span in before]
+    start = len(head) - head.endswith(" ")  # a space belongs to the token that it begins
+    if start:
+        given.append(Span(head[:start], False, False))
+    return [*given, Span(head[start:] + found, True, False)]
 
 
 def _turns(record: Message, fields: Fields) -> tuple[list[Message], Message]:

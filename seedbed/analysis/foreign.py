@@ -138,8 +138,9 @@ def on_paper(foreign: Foreign, config: "PreTrainedConfig") -> nn.Module:
     try:
         with torch.device("meta"), _quiet():
             for name in config.architectures or ():
-                if hasattr(transformers, name):
-                    return getattr(transformers, name)(config)
+                kind = getattr(transformers, name, None)  # any name may stand there, a function's too
+                if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+                    return kind(config)
             auto = transformers.AutoModelForCausalLM if foreign.gguf else transformers.AutoModel
             return auto.from_config(config)
     except Exception as error:

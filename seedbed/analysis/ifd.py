@@ -35,6 +35,8 @@ class _Line(NamedTuple):
 
     place: int
     """Exchange k has lines 2k, with the instruction, and 2k + 1, without."""
+    where: str
+    """`file:line` of the record."""
     ids: list[int]
     counted: int
 
@@ -61,13 +63,15 @@ def analyze(
         if model is not None
     ]
     same_name = base is not None and base.name == checkpoint.name
+    begins = checkpoint.tokenizer.bos_token or ""
     begin = 0 if checkpoint.tokenizer.bos_id is not None else 1
     rows = Rows(_row(exchange, begin, *losses) for exchange, *losses in zip(found, *measured, strict=True))
     return IfdResult(
         checkpoint=checkpoint.name + (" (checkpoint)" if same_name else ""),
         base=None if base is None else base.name + (" (base)" if same_name else ""),
         template=exchanges.template,
-        begins=checkpoint.tokenizer.bos_token or "",
+        begins=begins,
+        begin_opens_turns=begins != "" and begins in (checkpoint.tokenizer.chat_template or ""),
         base_has_template=base is not None and base.tokenizer.chat_template is not None,
         rows=rows,
         summaries=Rows(
@@ -86,7 +90,7 @@ def analyze(
 
 
 def _pairs(two: bool) -> list[tuple[str, str]]:
-    looked_at = ["base.ifd", "checkpoint.ifd", "ratio"] if two else ["checkpoint.ifd"]
+    looked_at = [name for name in measures(two) if name != "unconditional_ratio"]
     pairs = [(length, of) for of in looked_at for length in ("instruction_tokens", "response_tokens")]
     pairs += [("instruction_tokens", "response_tokens")]
     return (
@@ -121,8 +125,8 @@ def _lines(found: Sequence[Exchange], bos_id: int | None) -> list[_Line]:
         start = exchange.response_ids[:1] if bos_id is None else [bos_id]
         alone = start + exchange.response_ids[bos_id is None :]
         counted = len(alone) - 1
-        lines.append(_Line(2 * place, exchange.prompt_ids + exchange.response_ids, counted))
-        lines.append(_Line(2 * place + 1, alone, counted))
+        lines.append(_Line(2 * place, exchange.where, exchange.prompt_ids + exchange.response_ids, counted))
+        lines.append(_Line(2 * place + 1, exchange.where, alone, counted))
     return lines
 
 
@@ -145,8 +149,12 @@ def _means(model: LanguageModel, group: Sequence[_Line]) -> list[float]:
     ids, doc_ids = (rows.ids.to(model.device), rows.doc_ids.to(model.device))
     counts = torch.tensor([line.counted for line in group], device=model.device)  # [B]
     means = tail_means(model.losses(ids, doc_ids), doc_ids, counts)  # [B]
-    if not (means.isfinite() & (means > 0)).all():
-        raise InputError(f"{model.name}: its loss on a response is no positive number; look for broken weights")
+    good = means.isfinite() & (means > 0)
+    if not good.all():
+        line = group[int(good.int().argmin())]
+        raise InputError(
+            f"{model.name}: its loss on the response of {line.where} is no positive number; look for broken weights"
+        )
     return means.tolist()
 
 

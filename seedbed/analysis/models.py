@@ -4,10 +4,11 @@ A module at hand is wrapped as it is: ``LanguageModel("mine", module, tokenizer,
 Shapes: B rows, T tokens, V vocabulary, N tokens that are predicted, C of them at a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,9 @@ from seedbed.model import Decoder
 from seedbed.model.attention import document_starts
 from seedbed.train.run import read_config
 from seedbed.train.setup import checkpoint_of, load_weights
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 LOGITS = 2**24
 """Logits held at once, at most (64 MB in fp32), where the model allows it."""
@@ -148,6 +152,29 @@ class LanguageModel:
         return float((torch.cat(parts, 1) - whole).abs().max()) <= 1e-4 * float(whole.abs().max())
 
 
+def reads(path: str | Path) -> int:
+    """Tokens that the model at ``path`` can read at once, from its configuration. Raises InputError as open_model."""
+    foreign = find_foreign(Path(path))
+    if foreign is None:
+        return read_config(path).model.max_seq_len
+    return _longest(configuration(foreign))
+
+
+def common_length(paths: Sequence[str | Path], length: int | None, default: int) -> int:
+    """Tokens that documents are cut to for all of ``paths``: ``length``, and without it ``default``, or what the model
+    that reads least can.
+
+    Raises InputError where one cannot read ``length``.
+    """
+    longest = {path: reads(path) for path in paths}
+    if length is None:
+        return min(default, *longest.values())
+    for path, most in longest.items():
+        if length > most:
+            raise InputError(f"--length {length}: {path} reads at most {most} tokens")
+    return length
+
+
 def predicted_tokens(ids: Tensor, doc_ids: Tensor | None) -> Tensor:
     """Which of ids [B, T] are predicted: all but padding and the first of each document."""
     documents = torch.zeros_like(ids) if doc_ids is None else doc_ids
@@ -176,14 +203,17 @@ def open_model(path: str | Path, device: str = "cpu") -> LanguageModel:
         kind, tokenizer = causal_kind(foreign, config), foreign_tokenizer(foreign, config)
         module = causal_model(foreign, kind)
         module.to(device)  # pyright: ignore (its type of `to` is odd)
-        length = getattr(config, "max_position_embeddings", None) or UNBOUNDED
-        opened = LanguageModel(name, module, tokenizer, length, tuple(foreign.files))
+        opened = LanguageModel(name, module, tokenizer, _longest(config), tuple(foreign.files))
     if (largest := _largest_id(tokenizer)) >= (size := vocabulary_of(opened.module)):
         raise InputError(
             f"{path}: its tokenizer gives ids up to {largest}, the model has an embedding of {size} rows; give the "
             "model its own tokenizer"
         )
     return opened
+
+
+def _longest(config: "PreTrainedConfig") -> int:
+    return getattr(config, "max_position_embeddings", None) or UNBOUNDED
 
 
 def _largest_id(tokenizer: Tokenizer) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbed.errors import InputError
+from seedbed.files.atomic import write_atomic
 from seedbed.files.jsonl import read_jsonl
 
 FILE = "parts.jsonl"
@@ -13,6 +14,7 @@ FILE = "parts.jsonl"
 
 class Parts:
     """JSON values by name in ``folder/parts.jsonl``, each written as soon as it is known; without a folder in memory.
+    Before the first one nothing is written. Who holds the folder removes the file when the results are written.
 
     ``key`` is everything that decides the values: files with their hashes, options, versions. What was kept under
     another key is dropped, a last line that was cut off is made again.
@@ -20,16 +22,11 @@ class Parts:
 
     def __init__(self, folder: Path | None, key: Any):
         self._file = None if folder is None else folder / FILE
+        self._head = json.loads(json.dumps(key))
         self._known: dict[str, Any] = {}
-        head = json.loads(json.dumps(key))
+        self._begun = False
         if self._file is not None and self._file.is_file():
-            self._known = _kept(self._file, head)
-        if self._file is not None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._file, "w", encoding="utf-8") as out:
-                _line(out, head)
-                for pair in self._known.items():
-                    _line(out, pair)
+            self._known = _kept(self._file, self._head)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -37,17 +34,19 @@ class Parts:
     def get(self, name: str, make: Callable[[], Any]) -> Any:
         """The value of ``name``: kept, or what ``make()`` gives, a JSON value (NaN and infinity too)."""
         if name not in self._known:
-            value = make()
+            self._known[name] = make()
             if self._file is not None:
-                with open(self._file, "a", encoding="utf-8") as out:
-                    _line(out, (name, value))
-            self._known[name] = value
+                self._write(self._file, name)
         return self._known[name]
 
-    def close(self) -> None:
-        """Remove the file: the results are written, nothing needs to go on."""
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
+    def _write(self, file: Path, name: str) -> None:
+        """Add the part; the first time write all anew, without what was kept under another key or cut off."""
+        if self._begun:
+            with open(file, "a", encoding="utf-8") as out:
+                out.write(_line((name, self._known[name])))
+        else:
+            write_atomic(file, "".join(map(_line, (self._head, *self._known.items()))))
+            self._begun = True
 
 
 def _kept(file: Path, head: Any) -> dict[str, Any]:
@@ -70,6 +69,5 @@ def _pairs(lines: Iterable[Any]) -> dict[str, Any]:
     return known
 
 
-def _line(out: Any, value: Any) -> None:
-    out.write(json.dumps(value, ensure_ascii=False) + "\n")
-    out.flush()
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from seedbed.analysis.checkpoints import names_of
 from seedbed.analysis.models import LanguageModel
 from seedbed.analysis.parts import Parts
-from seedbed.analysis.residual_sources import Source, names_of, sources_of
+from seedbed.analysis.residual_sources import Source, sources_of
 from seedbed.analysis.texts import Texts, batches, padded, texts_for
 from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
@@ -49,6 +50,7 @@ def analyze(
     for name, path in zip(names_of(paths), paths, strict=True):
         count = len(members)
         for source in sources_of(name, path, every_checkpoint, problems):
+            model = None  # the one before goes first
             try:
                 model = source.open()
             except (InputError, OSError) as error:

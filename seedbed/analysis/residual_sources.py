@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from seedbed.analysis.models import LanguageModel, open_model
 from seedbed.data.tokenizer import load_tokenizer
-from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
 from seedbed.files.steps import step_folders
 from seedbed.train.run import CONFIG, read_config
@@ -26,16 +25,6 @@ class Source(NamedTuple):
     @property
     def at(self) -> str:
         return self.told if self.step is None else f"step {self.step}"
-
-
-def names_of(paths: Sequence[Path]) -> list[str]:
-    """The folders' names; the whole paths where two are the same. Raises InputError for a path given twice."""
-    places = [path.resolve() for path in paths]
-    for place, path in zip(places, paths, strict=True):
-        if places.count(place) > 1:
-            raise InputError(f"{path}: given twice; give each model once")
-    names = [place.name for place in places]
-    return [str(path) if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
 
 
 def sources_of(name: str, path: Path, every_checkpoint: bool, problems: list[str]) -> Iterator[Source]:

@@ -2,8 +2,9 @@
 
 import json
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,11 @@ def write_page(run_dir: Path, model: Decoder, config: Config, store: Store, samp
 
 
 def versions() -> dict[str, str]:
-    """What the numbers of a page may depend on."""
-    packages = {name: version(name) for name in ("seedbed", "torch", "numpy", "tokenizers")}
+    """What the numbers of a page may depend on; of optional packages those that are installed."""
+    packages = {name: version(name) for name in ("seedbed", "torch", "numpy", "scipy", "tokenizers")}
+    for name in ("transformers", "gguf"):
+        with suppress(PackageNotFoundError):
+            packages[name] = version(name)
     return {"python": platform.python_version(), "platform": platform.platform(), **packages}
 
 

@@ -37,7 +37,7 @@ def stored_documents(path: str | Path, skipped: Counter[str]) -> list[Iterator[D
     store = Store(path)
     groups = store.header["groups"]
     by_group: dict[int, list[Stored]] = {}
-    for document in joined(store.split("heldout"), skipped):
+    for document in joined(store.split("heldout"), store.header["packing"] == "simple", skipped):
         by_group.setdefault(document.group, []).append(document)
     if not by_group:
         raise InputError(f"{path}: holds nothing out; prepare it with --heldout above 0, or name other texts")
@@ -48,12 +48,17 @@ def stored_documents(path: str | Path, skipped: Counter[str]) -> list[Iterator[D
     ]
 
 
-def joined(split: Split, skipped: Counter[str]) -> Iterator[Stored]:
-    """The documents that begin in ``split``, each with as many of its segments as follow one another from bin to bin,
-    in the order of their beginnings; other segments are counted."""
+def joined(split: Split, in_turn: bool, skipped: Counter[str]) -> Iterator[Stored]:
+    """The documents that begin in ``split``, each with as many of its segments as are known to follow one another from
+    bin to bin, in the order of their beginnings; other segments are counted.
+
+    ``in_turn`` (packing simple): one document stands behind another. Otherwise only segments that fill a bin do: the
+    rests come after all of those, and one that begins where the last of them ends may be another document's.
+    """
     current: Stored | None = None  # goes on behind what was read
     for stored, position, goes_on in _segments(split):
-        if current is not None and (position, stored.group) == (len(current.ids), current.group):
+        follows = current is not None and (position, stored.group) == (len(current.ids), current.group)
+        if current is not None and follows and (in_turn or len(stored.ids) == split.seq_len):
             current = current._replace(ids=np.concatenate((current.ids, stored.ids)))
         else:
             if current is not None:

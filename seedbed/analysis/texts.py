@@ -1,5 +1,6 @@
 """Texts for a model to read: documents of files or of a store's held-out part, as tokens."""
 
+import hashlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from seedbed.data.records import documents
 from seedbed.data.spec import Spec
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
+from seedbed.files.atomic import sha256
 from seedbed.files.jsonl import ReadCounts
 from seedbed.train.run import CONFIG, read_config
 from seedbed.train.setup import checkpoint_of
@@ -65,6 +68,7 @@ class HasIds(Protocol):
     def ids(self) -> list[int]: ...
 
 
+_NO_TEXTS = "has no texts of its own; name files, folders of them or a store with --data"
 RowT = TypeVar("RowT", bound=HasIds)
 
 
@@ -99,7 +103,12 @@ def read_texts(
 
 
 def held_out_texts(run: str | Path, tokenizer: Tokenizer, length: int, count: int | None = None) -> Texts:
-    """The same of what a run of ours, or the run of a checkpoint, holds out: of its own store.
+    """The same of what a run of ours, or the run of a checkpoint, holds out: of its own store."""
+    return read_texts([store_of(run)], tokenizer, length, count)
+
+
+def store_of(run: str | Path) -> Path:
+    """The store that a run of ours, or the run of a checkpoint, was trained on.
 
     Raises InputError where it is no run, or its store is not where it was.
     """
@@ -113,7 +122,26 @@ def held_out_texts(run: str | Path, tokenizer: Tokenizer, length: int, count: in
     store = next((place for place in places if is_store(place)), None)
     if store is None:
         raise InputError(f"{run}: its store, {config.data.store}, is not there; name texts or a store with --data")
-    return read_texts([store], tokenizer, length, count)
+    return store
+
+
+def shared_store(models: Sequence[str | Path]) -> Path:
+    """The one store of all runs of ours among ``models``.
+
+    Raises InputError where there is no run, and where two were trained on different stores: what one holds out may be
+    what the other was trained on.
+    """
+    runs = [model for model in models if (Path(model) / CONFIG).is_file()]
+    if not runs:
+        raise InputError(f"{models[0]}: {_NO_TEXTS}")
+    stores = [store_of(run) for run in runs]
+    for run, store in zip(runs, stores, strict=True):
+        if sha256(store / "header.json") != sha256(stores[0] / "header.json"):
+            raise InputError(
+                f"{runs[0]} and {run}: were trained on different stores, {stores[0]} and {store}; name files, folders "
+                "of them or a store with --data, of text that neither was trained on"
+            )
+    return stores[0]
 
 
 def texts_for(
@@ -126,8 +154,17 @@ def texts_for(
     if paths:
         return read_texts(paths, tokenizer, length, count)
     if not (Path(model) / CONFIG).is_file():
-        raise InputError(f"{model}: has no texts of its own; name files, folders of them or a store with --data")
+        raise InputError(f"{model}: {_NO_TEXTS}")
     return held_out_texts(model, tokenizer, length, count)
+
+
+def texts_hash(texts: Iterable[Text]) -> str:
+    """SHA-256 of what is read, tokens with domains and languages: with the models, what decides all numbers."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(f"{text.domain}\0{text.lang}\0".encode())
+        digest.update(np.array([len(text.ids), *text.ids], dtype="<i8").tobytes())
+    return digest.hexdigest()
 
 
 def bytes_read(texts: Iterable[Text], tokenizer: Tokenizer) -> int:

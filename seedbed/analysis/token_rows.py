@@ -123,6 +123,8 @@ def token_rows(
     """
     distinct, first, numbers, counts = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
     sums = [np.bincount(numbers, weights=values) for values in (loss_a, loss_b, loss_a - loss_b)]
+    held = np.unique(numbers * len(texts) + documents) // len(texts)  # a token once for each document that has it
+    n_documents = np.bincount(held)
     begins = np.searchsorted(documents, np.arange(len(texts)))  # of each document in [N]
 
     def row(place: int) -> TokenRow:
@@ -132,7 +134,9 @@ def token_rows(
         name = next(own for _, tokens in shown for where, own in tokens if where == at)
         a, b, total = (float(values[place]) for values in sums)
         count = int(counts[place])
-        return TokenRow(int(distinct[place]), name, count, a / count, b / count, total / count, total)
+        return TokenRow(
+            int(distinct[place]), name, count, int(n_documents[place]), a / count, b / count, total / count, total
+        )
 
     order = np.argsort(-sums[2], kind="stable")
     gaining = [place for place in order[:TOP] if sums[2][place] > 0]

@@ -10,21 +10,25 @@ from seedbed.data.tokenizer import Tokenizer
 
 
 def spread(texts: Sequence[Text], count: int) -> list[Text]:
-    """``count`` of ``texts``, the first of each domain and language, then the second of each: without a look at what
-    any model makes of them.
+    """``count`` of ``texts``: languages take turns, and in each its domains, the first text of each before the second
+    of any; without a look at what any model makes of them.
     """
-    groups: dict[tuple[str, str], list[Text]] = {}
+    languages: dict[str, dict[str, list[Text]]] = {}
     for text in texts:
-        groups.setdefault((text.domain, text.lang), []).append(text)
-    turns = chain.from_iterable(zip_longest(*groups.values()))
-    return [text for text in turns if text is not None][:count]
+        languages.setdefault(text.lang, {}).setdefault(text.domain, []).append(text)
+    return _in_turns([_in_turns(list(domains.values())) for domains in languages.values()])[:count]
+
+
+def _in_turns(groups: Sequence[Sequence[Text]]) -> list[Text]:
+    return [text for text in chain.from_iterable(zip_longest(*groups)) if text is not None]
 
 
 def pieces(
     text: Text, tokenizer: Tokenizer, lengths: np.ndarray, end: int
 ) -> Iterator[tuple[str, list[tuple[int, str]]]]:
     """The first ``end`` tokens of ``text`` as pieces that can be shown: what stands there, and for each token its place
-    and its own text. Tokens that share a character make one piece; then a token's own text is its bytes, ``⟨E4 BD⟩``.
+    and its own text. Tokens that share a character make one piece; then a token's own text is its bytes, ``⟨E4 BD⟩``,
+    as is what stands there where the character is cut.
 
     ``lengths`` [V] are the tokenizer's ``token_bytes``. Where decoding does not give the text back, each token is
     decoded by itself.
@@ -48,7 +52,7 @@ def pieces(
 
 
 def _piece(raw: bytes, held: list[tuple[int, bytes]]) -> tuple[str, list[tuple[int, str]]]:
-    return raw.decode("utf-8", "replace"), [(place, _own(part)) for place, part in held]
+    return _own(raw), [(place, _own(part)) for place, part in held]
 
 
 def _own(part: bytes) -> str:

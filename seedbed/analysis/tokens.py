@@ -5,7 +5,6 @@ Shapes: N predicted tokens of all texts, in their order; D documents.
 """
 
 import base64
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -17,7 +16,7 @@ from seedbed.analysis.texts import Text, Texts, batches, padded
 from seedbed.analysis.token_rows import Scores, document_rows, group_rows, histogram, shown_text, token_rows
 from seedbed.analysis.token_texts import spread
 from seedbed.errors import InputError
-from seedbed.measure.gains import RESAMPLES, difficulty_bins, probability_gain
+from seedbed.measure.gains import RESAMPLES, difficulty_bins, difficulty_slope, probability_gain
 from seedbed.model import Decoder
 from seedbed.report.tokens_rows import ShownText, TokenGains
 
@@ -118,6 +117,9 @@ def analyze(
         resamples=RESAMPLES,
         seed=seed,
         overall=tables["all"][0],
+        loss_std_a=float(loss_a.std()),
+        loss_std_b=float(loss_b.std()),
+        slope=difficulty_slope(loss_a, loss_b),
         bins=tables["difficulty"],
         domains=tables["domain"],
         languages=tables["language"],
@@ -198,11 +200,3 @@ def _named(batch: Iterable[Text], losses: torch.Tensor) -> str:
     """The first text of ``batch`` with a loss [B, T] that is not finite."""
     bad = ~losses.isfinite().all(1)
     return next(text.id for text, is_bad in zip(batch, bad.tolist(), strict=True) if is_bad)
-
-
-def texts_hash(texts: Iterable[Text]) -> str:
-    """SHA-256 of the tokens that are read: with the models, what decides all numbers."""
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(np.array([len(text.ids), *text.ids], dtype="<i8").tobytes())
-    return digest.hexdigest()

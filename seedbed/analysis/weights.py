@@ -118,8 +118,8 @@ def analyze(
             tell(f"{number} of {len(matrices)} matrices")
         sample = max(LEAST_SAMPLE, SAMPLE // alike[matrix.fact.role])
         make = partial(_measured, matrix, read, sample, matrix.fact.name in looked_at)
-        # several models may share the parts
-        found.append((matrix, parts.get(f"{checkpoint.name}: {matrix.fact.name}", make)))
+        # several models may share the parts, and another configuration may cut the same tensors otherwise
+        found.append((matrix, parts.get(f"{checkpoint.name}: {matrix.fact}", make)))
     rows = [_weight_row(matrix.fact, value["stats"], parts) for matrix, value in found]
     if not any(row.stats.std is not None for row in rows):
         first = f"{rows[0].name}: {rows[0].stats.problem}" if rows else "it has none"
@@ -187,6 +187,8 @@ def _looked_at(matrices: Sequence[_Matrix]) -> set[str]:
 def _measured(matrix: _Matrix, read: Callable[[str], Tensor], sample: int, look: bool) -> dict[str, Any]:
     """JSON values: stats, singular values, ``sample`` of the entries, and the cosines between rows where ``look``."""
     blocks = [part_of(read(parameter), part) for parameter, part in matrix.pieces]
+    if len({block.dtype for block in blocks}) > 1:  # torch has no common type of fp8 and others
+        blocks = [block.double() for block in blocks]
     weight = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
     stats, values = spectrum(weight)
     finite = stats.std is not None

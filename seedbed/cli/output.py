@@ -45,11 +45,12 @@ def visible(text: str) -> str:
 
 def table(title: str, columns: list[str], rows: list[list[str]], left: int = 1) -> Table:
     """A table whose first ``left`` columns are text and the others numbers, set to the right."""
-    result = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    # Text, not markup: a folder's name or a cell may hold anything
+    result = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        result.add_column(column, justify="left" if index < left else "right", overflow="fold")
+        result.add_column(Text(column), justify="left" if index < left else "right", overflow="fold")
     for row in rows:
-        result.add_row(*map(Text, row))  # not markup: a cell may hold anybody's text
+        result.add_row(*map(Text, row))
     return result
 
 

@@ -5,6 +5,8 @@ import re
 from itertools import islice
 from typing import Any, NamedTuple
 
+from jinja2 import meta
+
 from seedbed.data.document import Conversation
 from seedbed.data.jinja import environment
 from seedbed.data.tokenizer import Tokenizer
@@ -41,7 +43,9 @@ class Chat:
         self._source = template
         self._template = environment().from_string(template)
         self._bos, self._eos = tokenizer.bos_token, tokenizer.eos_token
-        self._opens_turns = self._bos is not None and self._bos in template  # by its name, as in ChatML of SmolLM2
+        reads = meta.find_undeclared_variables(environment().parse(template))
+        # by its name alone, as in ChatML of SmolLM2: one that is also written as bos_token would come twice
+        self._opens_turns = self._bos is not None and self._bos in template and "bos_token" not in reads
         self._names = {"eos_token": self._eos} | ({} if self._bos is None else {"bos_token": self._bos})
         longest_first = sorted(tokenizer.special_tokens, key=lambda token: (-len(token), token))
         self._tokens = "|".join(map(re.escape, longest_first))
@@ -58,8 +62,8 @@ class Chat:
         appended: the end of an answer can be learned.
 
         Raises InputError where the template cannot render the conversation, where it writes a second begin of text
-        (unless it begins with that token and spells it out, as one that opens turns), and where it has no marks and
-        writes earlier turns otherwise than when they were the last.
+        (unless it begins with that token and only spells it out, as one that opens turns), and where it has no marks
+        and writes earlier turns otherwise than when they were the last.
         """
         marks = self._free_marks(conversation, where)
         safe = conversation._replace(

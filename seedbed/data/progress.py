@@ -25,7 +25,8 @@ def spinner(title: str) -> Iterator[Callable[[str], None]]:
     """
     console = Console(stderr=True)
     if console.is_interactive:
-        columns = SpinnerColumn(), TextColumn("{task.description} {task.fields[state]}"), TimeElapsedColumn()
+        told = TextColumn("{task.description} {task.fields[state]}", markup=False)  # names may have brackets
+        columns = SpinnerColumn(), told, TimeElapsedColumn()
         with Progress(*columns, console=console) as progress:
             task = progress.add_task(title, total=None, state="")
             yield lambda state: progress.update(task, state=state)

@@ -84,7 +84,9 @@ def _load(file: Path) -> dict[str, "Tensor"]:
         ) from None
     except Exception as error:  # a cut file makes it raise almost anything
         raise _damaged(file, error) from None
-    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()
+    ):
         raise InputError(f"{file}: holds something other than tensors by name; save the state dict of the model alone")
     return found
 

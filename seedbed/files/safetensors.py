@@ -38,7 +38,7 @@ def index_of(file: Path) -> dict[str, str]:
     """Which file each tensor is in, by the index of a sharded checkpoint. Raises InputError where it is damaged."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))["weight_map"]
-        if all(isinstance(name, str) for name in found.values()):
+        if found and all(isinstance(name, str) for name in found.values()):
             return found
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
@@ -87,6 +87,8 @@ class Tensors(Mapping[str, "Tensor"]):
                 starts = json.loads((opened.metadata() or {}).get(_SHARDING, "{}"))
             except FileNotFoundError:
                 raise InputError(f"{file}: missing; give all files of the checkpoint") from None
+            except OSError as error:  # a folder; the library's own errors carry no number
+                raise InputError(f"{file}: cannot be read ({error}); give all files of the checkpoint") from None
             except (SafetensorError, ValueError) as error:
                 raise _damaged(file, error) from None
             for name in opened.keys():  # noqa: SIM118 (not a dict: it has no other iterator)

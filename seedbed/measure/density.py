@@ -49,9 +49,8 @@ def density(sample: Tensor, entries: int, points: int = 201) -> Density:
     if len(values) < 2 or values.min() == values.max():
         return Density(entries, len(values), "all sampled entries are equal")
     mean, std = values.mean(), values.std(ddof=1)
-    estimate = gaussian_kde(
-        (values - mean) / std, bw_method="scott"
-    )  # in standard units, so that no scale is out of range
+    # in standard units, so that no scale is out of range
+    estimate = gaussian_kde((values - mean) / std, bw_method="scott")
     bandwidth = len(values) ** -0.2  # Scott's
     low = max((values.min() - mean) / std - 3 * bandwidth, -REACH)
     high = min((values.max() - mean) / std + 3 * bandwidth, REACH)

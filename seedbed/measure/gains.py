@@ -22,6 +22,16 @@ def probability_gain(loss_a: np.ndarray, loss_b: np.ndarray) -> np.ndarray:
     return np.tanh((loss_a - loss_b) / 2)
 
 
+def difficulty_slope(loss_a: np.ndarray, loss_b: np.ndarray) -> float:
+    """Least-squares slope over tokens of the gain ``loss_a - loss_b`` over difficulty, the mean of the two.
+
+    It is ``(Var a - Var b) / (2 Var difficulty)``: what the losses vary by decides it, not which model is better. 0
+    where all tokens are equally difficult.
+    """
+    spread = float(np.var((loss_a + loss_b) / 2))
+    return float(np.var(loss_a) - np.var(loss_b)) / (2 * spread) if spread else 0.0
+
+
 def difficulty_bins(difficulty: np.ndarray, count: int) -> np.ndarray:
     """Which of ``count`` bins each token of ``difficulty`` [N] is in, [N] int64: ranks cut into parts whose sizes
     differ by one at most. Equal values keep their order, so that a bin's bounds may lie within them.

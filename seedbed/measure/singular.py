@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 BLOCK = 2**20
-"""Entries converted to float64 at a time, so that a table of any length takes 8 MB beside itself."""
+"""Entries converted to float64 at a time: 8 MB, of which two or three are held beside a table of any length. A longer
+row is a block of its own."""
 
 GRAM_LIMIT = 4e-9
 """The least ``(s_r / s_1)^2`` at which the Gram matrix serves, up to r = 1024; above, times r / 1024.

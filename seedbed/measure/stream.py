@@ -85,15 +85,15 @@ def following(model: nn.Module, facts: Iterable[ParameterFact], doc_ids: Tensor)
     norms = {path: module for path, module in modules.items() if "norm" in type(module).__name__.lower()}
     with ExitStack() as stack:
 
-        def after(path: str, use: Callable[[Tensor, Tensor], None]) -> None:
+        def after(path: str, use: Callable[[list[Tensor], Tensor], None]) -> None:
             def hook(_: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-                use(_states(args, kwargs), out if isinstance(out, Tensor) else out[0])
+                use(_read(args, kwargs), out if isinstance(out, Tensor) else out[0])
 
             stack.callback(modules[path].register_forward_hook(hook, with_kwargs=True).remove)
 
         def before(path: str, use: Callable[[Tensor], None]) -> None:
             def hook(_: nn.Module, args: Any, kwargs: Any) -> None:
-                use(_states(args, kwargs))
+                use(_read(args, kwargs)[0])
 
             stack.callback(modules[path].register_forward_pre_hook(hook, with_kwargs=True).remove)
 
@@ -110,12 +110,11 @@ def following(model: nn.Module, facts: Iterable[ParameterFact], doc_ids: Tensor)
         yield follower.sums
 
 
-def _states(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
-    """What a module reads: its first argument, or the one of Transformers' name, or the first that is a tensor."""
-    if args and isinstance(args[0], Tensor):
-        return args[0]
-    named = kwargs.get("hidden_states")
-    return named if named is not None else next(value for value in kwargs.values() if isinstance(value, Tensor))
+def _read(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors that a module reads, states first: its first argument, or the one of Transformers' name."""
+    given = [*args[:1], kwargs.get("hidden_states"), *args[1:]]
+    given += [value for name, value in kwargs.items() if name != "hidden_states"]
+    return [value for value in given if isinstance(value, Tensor)]
 
 
 class _Follower:
@@ -153,12 +152,13 @@ class _Follower:
             self.raw.append(output.value)
             self.outputs.append(output._replace(value=value[self.keep]))
 
-    def normed(self, path: str, module: nn.Module, x: Tensor, out: Tensor) -> None:
-        """A norm read x and gave out."""
+    def normed(self, path: str, module: nn.Module, read: list[Tensor], out: Tensor) -> None:
+        """A norm read tensors, the states first, and gave out."""
+        x = read[0]
         inside = None if self.place is None else self.place.inside(path)
         if inside is None:
             self.reads(x)
-        self._mask(path, module, x, out, inside or "stream")
+        self._mask(path, module, read, out, inside or "stream")
         behind = [n for n, raw in enumerate(self.raw) if x.data_ptr() == raw.data_ptr() and x.shape == raw.shape]
         if self.place is not None and inside is None and behind:
             self.gave(Output(self.outputs[behind[-1]].branch, path, out))
@@ -209,10 +209,13 @@ class _Follower:
         if path in self.sums.kinds:  # a norm behind the branch
             self.sums.kinds[path]["reads"] = "branch"
 
-    def _mask(self, path: str, module: nn.Module, x: Tensor, out: Tensor, reads: str) -> None:
+    def _mask(self, path: str, module: nn.Module, read: list[Tensor], out: Tensor, reads: str) -> None:
         calls = 1 + sum(name == path or name.startswith(f"{path} (call ") for name in self.sums.kinds)
         path = path if calls == 1 else f"{path} (call {calls})"
-        kind = norm_of(module, x, out)
+        x, *more = read
+        # a gate may be multiplied in before the norm or behind it
+        several = f"a {type(module).__name__} reads {len(read)} tensors: what of them it norms is not known"
+        kind = several if more else norm_of(module, x, out)
         rows = vectors(x, self.keep)
         if isinstance(kind, str) or rows is None:
             shape = f"reads {list(x.shape)}, which has no place for each token"

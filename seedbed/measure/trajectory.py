@@ -170,6 +170,29 @@ def turns(rows: Sequence[TrajectoryRow], references: Sequence[Reference]) -> lis
     return found
 
 
+def left_out(rows: Sequence[TrajectoryRow]) -> list[str]:
+    """A line for each matrix without a number, with the steps, and for each component whose mean leaves steps out."""
+    lines = []
+    problems: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        if row.problem is not None:
+            matrix = row.component if row.layer is None else f"{row.component} of layer {row.layer}"
+            problems.setdefault((matrix, row.problem), []).append(row.step)
+    for (matrix, problem), steps in problems.items():
+        lines.append(f"{matrix}: {problem} ({_steps(steps)})")
+    for (_, component), own in grouped(rows).items():
+        steps = sorted({step for measure in MEASURES for step in curve(own, measure)[1]})
+        if steps:
+            lines.append(f"{component}: not all of its matrices have a number, so no mean over them ({_steps(steps)})")
+    return lines
+
+
+def _steps(steps: Sequence[int]) -> str:
+    shown = ", ".join(f"{step:,}" for step in steps[:4])
+    more = f" and {len(steps) - 4} more" if len(steps) > 4 else ""
+    return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
+
+
 def thinned_layers(layers: Iterable[int], most: int) -> list[int]:
     """``most`` of the layers at most, evenly spaced, the first and the last among them."""
     every = sorted(set(layers))

@@ -148,7 +148,8 @@ def _seen(mask: Tensor | None, rows: slice, device: torch.device) -> Tensor:
 def _check(again: Tensor, out: Tensor, rows: slice, layer: int) -> None:
     """``again`` [B, H, Q, K] must be the rows of out [B, H, T, K], to the precision of bf16, in each row and head."""
     error = (again.float() - out[:, :, rows].float()).abs().amax((-1, -2))  # [B, H]
-    if not out.isfinite().all():
+    # some kernels make a number of scores that are NaN
+    if not (out.isfinite().all() and again.isfinite().all()):
         raise NotExplainedError(f"layer {layer}: the output of attention is not finite")
     if not (error <= 0.02 * out.float().abs().amax((-1, -2))).all():
         raise NotExplainedError(

@@ -13,6 +13,7 @@ DEFINITIONS = {
     "sink score": "Mean attention weight on the first token of the query’s own document, over all queries (S0, eq. 5; "
     "Gu et al. 2024). Queries are the second to last tokens of each document: the first one attends to itself alone. "
     "Each query counts the same, so that long documents weigh more. A mean over heads gives each head the same weight.",
+    "documents (full)": "Documents that were read, and how many of them fill the length T.",
     "heads above 0.3": "Share of the heads whose sink score exceeds 0.3.",
     "even attention": "The same number for attention that is spread evenly over the tokens that a query may see in "
     "that layer, over the same queries. It falls with the length, as the scores do: compare at equal lengths only.",
@@ -26,6 +27,7 @@ DEFINITIONS = {
     "interval": "95 %, percentiles of 1,000 resamples of documents. It says how far the mean would move with other "
     "documents of the same kind; it says nothing about another training run, and heads and layers are taken as they "
     "are. The difference of two checkpoints is resampled in pairs, on the same documents.",
+    "S0": "The paper on small initialization.",
     "how weights are had": "Fused attention hides them. They are computed again from the queries and keys of each "
     "layer, in blocks of queries, and must give the layer’s own output. For Transformers models they are those of the "
     "model’s own eager attention, so soft caps, windows and learned sinks are in them.",
@@ -41,9 +43,15 @@ def attention_page(result: Attention, provenance: Mapping[str, str]) -> Page:
         f"the queries that they have. Even attention over a document of T tokens would have a sink score of "
         f"{number(harmonic)}. Intervals are over documents; scores of single heads, shares and entropies have none."
     )
-    skipped = [f"not read: {count(n)} × {reason}" for reason, n in result.skipped.items()]
+    first, *others = result.models
+    problems = [f"not read: {count(n)} × {reason}" for reason, n in result.skipped.items()]
+    problems += [
+        f"{row.checkpoint}: no difference is shown, it reads other tokens than {first.checkpoint}"
+        for row in others
+        if row.tokens_sha256 != first.tokens_sha256
+    ]
     sections = [
-        Section("Checkpoints", tables=[_models(result), *_differences(result)], problems=skipped),
+        Section("Checkpoints", tables=[_models(result), *_differences(result)], problems=problems),
         Section("Attention sinks", pictures=_sinks(result), tables=[_top(result), _layers(result)]),
         Section("Entropy", pictures=[_entropy(result)]),
         *_places(result),
@@ -67,14 +75,15 @@ def _tiles(result: Attention) -> dict[str, str]:
 
 def _models(result: Attention) -> TableView:
     columns = (
-        "checkpoint", "layers", "heads", "documents", "of T tokens", "queries", "sink score", "interval", "even",
-        "above 0.3", "entropy", "of even",
+        "checkpoint", "layers", "heads", "documents (full)", "queries", "sink score", "interval", "even", "above 0.3",
+        "entropy", "of even",
     )  # fmt: skip
     rows = [
         (
-            row.checkpoint, f"{row.measured} of {row.layers}", count(row.heads), count(row.documents), count(row.full),
-            count(row.queries), number(row.sink), _interval(row.sink_low, row.sink_high), number(row.uniform_sink),
-            _percent(row.above), number(row.entropy), _percent(row.entropy_share),
+            row.checkpoint, f"{row.measured} of {row.layers}", count(row.heads),
+            f"{count(row.documents)} ({count(row.full)})", count(row.queries), number(row.sink),
+            _interval(row.sink_low, row.sink_high), number(row.uniform_sink), _percent(row.above), number(row.entropy),
+            _percent(row.entropy_share),
         )
         for row in result.models
     ]  # fmt: skip

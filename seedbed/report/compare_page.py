@@ -34,7 +34,6 @@ def compare_page(result: Comparison, cohort: Cohort, provenance: Mapping[str, st
     models = result.models
     names = ", ".join(model.name for model in models)
     members = ", ".join(f"{one.name} ({one.layers} layers, width {one.width})" for one in cohort.members)
-    files = {f"file {name} of {one.name}": digest for one in models for name, digest in one.files.items()}
     return Page(
         title="Weights compared",
         lead=f"{names}: every matrix, by component and depth. A column or a line is one set of weights: differences "
@@ -46,7 +45,7 @@ def compare_page(result: Comparison, cohort: Cohort, provenance: Mapping[str, st
             f"`seedbed analyze cohort` measured them: {members}. RMS goes with the width, so that it compares with "
             f"models of like width alone. {cohort.note}",
         },
-        provenance={**provenance, **files},
+        provenance=provenance,
     )
 
 

@@ -1,5 +1,7 @@
 """The page of `seedbed analyze dynamics`: how the weights of runs moved, all layers together and one by one."""
 
+from collections.abc import Mapping
+
 from seedbed.measure.cosine import MEAN_ROWS
 from seedbed.measure.trajectory import MEASURES, TurnRow, thinned_layers
 from seedbed.report.dynamics_figures import LABELS, Over, layer_figure, measure_figure
@@ -26,7 +28,7 @@ DEFINITIONS = {
 }
 
 
-def dynamics_page(result: Dynamics, command: str, over: Over = "step") -> Page:
+def dynamics_page(result: Dynamics, provenance: Mapping[str, str], over: Over = "step") -> Page:
     """The page of the runs of ``result``, with steps or supervised tokens along the axis."""
     rows, references = result.rows, result.references
     layers = sorted({row.layer for row in rows if row.layer is not None})
@@ -77,11 +79,7 @@ def dynamics_page(result: Dynamics, command: str, over: Over = "step") -> Page:
             Section("Runs", tables=[_runs_table(result, steps)], problems=_problems(result)),
         ],
         definitions=DEFINITIONS,
-        provenance={
-            "command": command,
-            **{f"{run.name}, SHA-256 of its checkpoints' weights": run.weights_sha256 for run in result.runs},
-            **result.versions,
-        },
+        provenance=provenance,
         tiles={
             "runs": count(len(result.runs)),
             "checkpoints measured": count(sum(run.checkpoints for run in result.runs)),

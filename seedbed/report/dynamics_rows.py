@@ -35,4 +35,3 @@ class Dynamics:
     rows: Rows[TrajectoryRow]
     references: Rows[Reference]
     turns: Rows[TurnRow]
-    versions: dict[str, str]

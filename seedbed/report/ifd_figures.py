@@ -15,9 +15,12 @@ BINS = 40
 
 
 class Model(NamedTuple):
+    """Of each record a value."""
+
     name: str
+    conditional: Values
+    unconditional: Values
     ifd: Values
-    """A value a record."""
     color: str
 
 
@@ -26,30 +29,44 @@ def window_of(n: int) -> int:
     return max(5, n // 10) | 1
 
 
-def length_bias_figure(lengths: Values, models: Sequence[Model], ratio: Values | None, short: int) -> Figure:
-    """IFD of each model, and the loss ratio where there is one, against the response's ``lengths`` in tokens, with the
-    running median; what is left of ``short`` is shaded. The axes of IFD are the same.
+def length_bias_figure(lengths: Values, models: Sequence[Model], short: int) -> Figure:
+    """Both losses and IFD of each model, a row, against the response's ``lengths`` in tokens, with the running median;
+    what is left of ``short`` is shaded. All losses have one axis, and all IFD (S1 figure on length bias).
     """
-    series = [(f"IFD of {model.name}", model.ifd, model.color) for model in models]
-    series += [] if ratio is None else [("loss ratio", ratio, GREEN)]
-    low, high = _span([value for model in models for value in model.ifd])
+    losses = _span([value for model in models for value in (*model.conditional, *model.unconditional)])
+    ifds = _span([value for model in models for value in model.ifd])
+    columns = [
+        ("conditional", "conditional loss (nats a token)"),
+        ("unconditional", "unconditional loss (nats a token)"),
+        ("ifd", "IFD"),
+    ]
     with style():
-        figure, all_axes = panels(1, len(series), WIDTH, 3.9, sharex=True)
-        for axes, (label, values, color) in zip(all_axes, series, strict=True):
-            _scatter(axes, lengths, values, color)
-            if label != "loss ratio":
-                axes.set_ylim(low, high)
+        figure, all_axes = panels(len(models), 3, WIDTH, 0.7 + 3.0 * len(models), sharex=True)
+        for place, axes in enumerate(all_axes):
+            model, (field, label) = models[place // 3], columns[place % 3]
+            values = getattr(model, field)
+            _scatter(axes, lengths, values, model.color)
             x, y = running_median(lengths, values, window_of(len(lengths)))
             axes.plot(x, y, color=INK, linewidth=2, label=f"running median of {window_of(len(lengths))}")
-            axes.axhline(1, color=GREY, linestyle="--", linewidth=1, label="equal losses")
-            axes.set(xlabel="response length (tokens)", ylabel=label)
-            log_scale(axes, "x", 6)
-            left = axes.get_xlim()[0]
-            if left < short:
-                axes.axvspan(left, short, color=GREY, alpha=0.13, linewidth=0, label=f"fewer than {short} tokens")
-                axes.set_xlim(left=left)
-        figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=4)
+            if field == "ifd":
+                axes.axhline(1, color=GREY, linestyle="--", linewidth=1, label="equal losses")
+            axes.set(ylabel=label, ylim=ifds if field == "ifd" else losses)
+            if place % 3 == 0:
+                axes.set_title(model.name)
+            if place // 3 == len(models) - 1:
+                axes.set_xlabel("response length (tokens)")
+            _shade(axes, short)
+        figure.legend(*all_axes[2].get_legend_handles_labels(), loc="outside upper right", ncols=4)
         return figure
+
+
+def _shade(axes: Axes, short: int) -> None:
+    """A logarithmic axis of lengths, shaded left of ``short``."""
+    log_scale(axes, "x", 6)
+    left = axes.get_xlim()[0]
+    if left < short:
+        axes.axvspan(left, short, color=GREY, alpha=0.13, linewidth=0, label=f"fewer than {short} tokens")
+        axes.set_xlim(left=left)
 
 
 def distribution_figure(models: Sequence[Model]) -> Figure:
@@ -57,28 +74,33 @@ def distribution_figure(models: Sequence[Model]) -> Figure:
     with style():
         figure, (axes,) = panels(1, 1, WIDTH, 3.0)
         edges = np.histogram_bin_edges([value for model in models for value in model.ifd], bins=BINS)
-        for name, values, color in models:
-            share = np.histogram(values, edges)[0] / len(values)
-            axes.stairs(share, edges, color=color, linewidth=1.8, label=name)
-            axes.stairs(share, edges, color=color, alpha=0.13, fill=True)
-            axes.axvline(float(np.median(values)), color=color, linestyle=":", linewidth=1.6)
+        for model in models:
+            share = np.histogram(model.ifd, edges)[0] / len(model.ifd)
+            axes.stairs(share, edges, color=model.color, linewidth=1.8, label=model.name)
+            axes.stairs(share, edges, color=model.color, alpha=0.13, fill=True)
+            axes.axvline(float(np.median(model.ifd)), color=model.color, linestyle=":", linewidth=1.6)
         axes.axvline(1, color=GREY, linestyle="--", linewidth=1)
         axes.set(xlabel="IFD", ylabel="share of records")
         figure.legend(loc="outside upper right", ncols=2)
         return figure
 
 
-def change_figure(base: Model, checkpoint: Model, ratio: Values) -> Figure:
-    """What training changed: IFD of one model against that of the other, and the loss ratio against IFD before."""
+def change_figure(base: Model, checkpoint: Model, ratio: Values, lengths: Values, short: int) -> Figure:
+    """What training changed: IFD of one model against that of the other, and the loss ratio against IFD before and
+    against the response's ``lengths``."""
     with style():
-        figure, (left, right) = panels(1, 2, WIDTH, 4.1)
+        figure, (left, middle, right) = panels(1, 3, WIDTH, 3.5)
         _scatter(left, base.ifd, checkpoint.ifd, checkpoint.color)
         ends = _span([*base.ifd, *checkpoint.ifd])
         left.plot(ends, ends, color=GREY, linestyle="--", linewidth=1)
         left.set(xlabel=f"IFD of {base.name}", ylabel=f"IFD of {checkpoint.name}", xlim=ends, ylim=ends)
-        _scatter(right, base.ifd, ratio, GREEN)
-        right.axhline(1, color=GREY, linestyle="--", linewidth=1)
-        right.set(xlabel=f"IFD of {base.name}", ylabel="loss ratio")
+        for axes, x, label in ((middle, base.ifd, f"IFD of {base.name}"), (right, lengths, "response length (tokens)")):
+            _scatter(axes, x, ratio, GREEN)
+            axes.axhline(1, color=GREY, linestyle="--", linewidth=1)
+            axes.set(xlabel=label, ylabel="loss ratio")
+        x, y = running_median(lengths, ratio, window_of(len(lengths)))
+        right.plot(x, y, color=INK, linewidth=2)
+        _shade(right, short)
         return figure
 
 

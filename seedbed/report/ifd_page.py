@@ -1,11 +1,12 @@
 """The page of instruction-following difficulty."""
 
+import math
 from collections.abc import Mapping
 
 from markupsafe import Markup
 
 from seedbed.report.ifd_figures import BINS, Model, change_figure, distribution_figure, length_bias_figure, window_of
-from seedbed.report.ifd_rows import SHORT, IfdResult, Sample, measures, values_of
+from seedbed.report.ifd_rows import SHORT, IfdResult, Sample, values_of
 from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
 from seedbed.report.style import AFTER, BEFORE
@@ -25,8 +26,8 @@ DEFINITIONS = {
     "share above 1": "Share of the records whose value is above 1.",
     "mean, median, std, quartiles": "Over records, each counted once however long it is; std is that of a sample.",
     "Pearson, Spearman": "Linear and rank correlation over records, with two-sided p-values (scipy.stats) under "
-    "independent records. IFD and loss ratio of one model share a loss, and the loss ratio and the base's IFD share "
-    "another: part of their correlation is arithmetic.",
+    "independent records, not corrected for how many are shown. IFD and loss ratio of one model share a loss, and the "
+    "loss ratio and the base's IFD share another: part of their correlation is arithmetic.",
     "instruction length": "Tokens before the response: begin of text, the instruction, and what the template writes.",
     "response length": "Tokens that the losses are means over.",
     "running median": "Median of length and of value over neighbours in the order of length.",
@@ -41,7 +42,7 @@ def ifd_page(result: IfdResult, provenance: Mapping[str, str]) -> Page:
     tiles = {
         "records": count(len(own)),
         f"median IFD, {result.checkpoint}": number(middle.median),
-        "share with IFD above 1": f"{number(100 * middle.above_one)} %",
+        "share with IFD above 1": _percent(middle.above_one),
         f"responses under {SHORT} tokens": count(short),
     }
     if result.base is not None:
@@ -77,6 +78,12 @@ def _how_read(result: IfdResult) -> list[str]:
     else:
         start = "The tokenizer has no begin of text, so that no loss counts the first token of a response."
     paragraphs = [f"{told} {start} The response's token ids are the same in both."]
+    if result.begin_opens_turns:
+        paragraphs.append(
+            f"The chat template opens turns with {result.begins}: behind it alone, a response stands where the name of "
+            "a role is expected. That raises the loss of its first tokens without the instruction, and lowers IFD, "
+            "most of short responses."
+        )
     if result.base is not None and result.template != "none" and not result.base_has_template:
         paragraphs.append(
             f"{result.base} has no chat template of its own: it may never have seen the control tokens before the "
@@ -97,10 +104,18 @@ def _label(measure: str, result: IfdResult) -> str:
 
 def _models(result: IfdResult) -> list[Model]:
     """The base, where there is one, and the checkpoint."""
-    own = Model(result.checkpoint, values_of(result.rows, "checkpoint.ifd"), AFTER)
-    if result.base is None:
-        return [own]
-    return [Model(result.base, values_of(result.rows, "base.ifd"), BEFORE), own]
+    named = [("base", result.base, BEFORE), ("checkpoint", result.checkpoint, AFTER)]
+    return [
+        Model(
+            name,
+            values_of(result.rows, f"{role}.conditional"),
+            values_of(result.rows, f"{role}.unconditional"),
+            values_of(result.rows, f"{role}.ifd"),
+            color,
+        )
+        for role, name, color in named
+        if name is not None
+    ]
 
 
 def _summary_section(result: IfdResult) -> Section:
@@ -110,14 +125,15 @@ def _summary_section(result: IfdResult) -> Section:
         for row in result.summaries:
             if row.responses == group and row.summary.n:
                 s = row.summary
-                quantiles = map(number, (s.mean, s.std, s.lowest, s.q25, s.median, s.q75, s.highest))
+                quantiles = map(_fixed, (s.mean, s.std, s.lowest, s.q25, s.median, s.q75, s.highest))
                 counted = row.measure.endswith(("ifd", "ratio"))
-                above = f"{number(100 * s.above_one)} %" if counted else ""
+                above = _percent(s.above_one) if counted else ""
                 rows.append([_label(row.measure, result), count(s.n), *quantiles, above])
         columns = ["", "n", "mean", "std", "lowest", "25 %", "median", "75 %", "highest", "above 1"]
         if rows:
             tables.append(TableView(f"Summary, {title}", columns, rows))
-    left_out = [f"left out: {count(n)} × {reason}" for reason, n in result.skipped.items()]
+    read = len(result.rows) + sum(result.skipped.values())
+    left_out = [f"left out of {count(read)} records: {count(n)} × {reason}" for reason, n in result.skipped.items()]
     picture = Picture(
         "ifd_distribution",
         distribution_figure(_models(result)),
@@ -129,13 +145,12 @@ def _summary_section(result: IfdResult) -> Section:
 
 def _length_section(result: IfdResult) -> Section:
     lengths = values_of(result.rows, "response_tokens")
-    ratio = None if result.base is None else values_of(result.rows, "ratio")
-    figure = length_bias_figure(lengths, _models(result), ratio, SHORT)
+    figure = length_bias_figure(lengths, _models(result), SHORT)
     caption = (
         f"Each dot is a record ({count(len(lengths))}); length on a logarithmic axis. Lines: running median over "
-        f"{window_of(len(lengths))} neighbours in length; dashed: 1. Shaded: fewer than {SHORT} tokens."
+        f"{window_of(len(lengths))} neighbours in length; dashed: IFD 1. Shaded: fewer than {SHORT} tokens."
     )
-    picture = Picture("length_bias", figure, caption, "IFD against the length of the response.")
+    picture = Picture("length_bias", figure, caption, "Losses and IFD against the length of the response.")
     tables = []
     for group in ("all", "longer"):
         rows = [
@@ -143,9 +158,9 @@ def _length_section(result: IfdResult) -> Section:
                 _label(row.x, result),
                 _label(row.y, result),
                 count(row.correlation.n),
-                number(row.correlation.pearson),
+                _signed(row.correlation.pearson),
                 _p(row.correlation.pearson_p),
-                number(row.correlation.spearman),
+                _signed(row.correlation.spearman),
                 _p(row.correlation.spearman_p),
             ]
             for row in result.correlations
@@ -160,6 +175,19 @@ def _length_section(result: IfdResult) -> Section:
     return Section("Length bias and correlations", [told], [picture], tables)
 
 
+def _fixed(value: float) -> str:
+    """Three decimals, so that a value near 1 shows its side."""
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.3f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
 def _p(value: float | None) -> str:
     return "< 0.001" if value is not None and value < 0.001 else number(value, 2)
 
@@ -168,8 +196,12 @@ def _change_section(result: IfdResult) -> list[Section]:
     if result.base is None:
         return []
     base, checkpoint = _models(result)
-    figure = change_figure(base, checkpoint, values_of(result.rows, "ratio"))
-    caption = "Each dot is a record. Left: IFD under both models, dashed where it is equal. Right: dashed at 1."
+    lengths = values_of(result.rows, "response_tokens")
+    figure = change_figure(base, checkpoint, values_of(result.rows, "ratio"), lengths, SHORT)
+    caption = (
+        "Each dot is a record. Left: IFD under both models, dashed where it is equal. Others: loss ratio, dashed at 1; "
+        f"line: running median over {window_of(len(lengths))} neighbours in length; shaded: fewer than {SHORT} tokens."
+    )
     return [Section("From base to checkpoint", [], [Picture("ifd_change", figure, caption, "IFD under two models.")])]
 
 
@@ -180,21 +212,30 @@ def _samples_section(result: IfdResult) -> Section:
 
 def _sample(sample: Sample, result: IfdResult) -> Markup:
     row = sample.row
-    cells = [("instruction tokens", count(row.instruction_tokens)), ("response tokens", count(row.response_tokens))]
-    cells += [(_label(m, result), number(values_of([row], m)[0])) for m in measures(result.base is not None)]
-    names = Markup("").join(Markup('<th class="num">{}</th>').format(name) for name, _ in cells)
-    values = Markup("").join(Markup('<td class="num">{}</td>').format(value) for _, value in cells)
+    named = [(result.base, row.base), (result.checkpoint, row.checkpoint)]
+    lines = [
+        Markup('<tr><td>{}</td><td class="num">{}</td><td class="num">{}</td><td class="num">{}</td></tr>').format(
+            name, *map(_fixed, (losses.conditional, losses.unconditional, losses.ifd))
+        )
+        for name, losses in named
+        if losses is not None
+    ]
+    ratio = "" if row.ratio is None else f"; loss ratio {_fixed(row.ratio)}"
     return Markup(
         "<h3>{place}: IFD {ifd} ({id})</h3>\n"
-        '<div class="wide"><table><thead><tr>{names}</tr></thead><tbody><tr>{values}</tr></tbody></table></div>\n'
-        '<small>Instruction</small><pre class="text">{instruction}</pre>\n'
-        '<small>Response</small><pre class="text">{response}</pre>'
+        '<div class="wide"><table><thead><tr><th></th><th class="num">conditional loss</th>'
+        '<th class="num">unconditional loss</th><th class="num">IFD</th></tr></thead><tbody>{lines}</tbody></table>'
+        "</div>\n"
+        '<small>Instruction, {before} tokens</small><pre class="text">{instruction}</pre>\n'
+        '<small>Response, {counted} tokens{ratio}</small><pre class="text">{response}</pre>'
     ).format(
         place=sample.place.capitalize(),
-        ifd=number(row.checkpoint.ifd),
+        ifd=_fixed(row.checkpoint.ifd),
         id=row.id,
-        names=names,
-        values=values,
+        lines=Markup("").join(lines),
+        before=count(row.instruction_tokens),
+        counted=count(row.response_tokens),
+        ratio=ratio,
         instruction=_cut(sample.instruction),
         response=_cut(sample.response),
     )

@@ -69,6 +69,8 @@ class IfdResult:
     """`tokenizer`, `chatml`, a file, or `none`: plain text."""
     begins: str
     """The token that both losses start from; "": the first response token, which then no loss counts."""
+    begin_opens_turns: bool
+    """Whether the checkpoint's chat template spells that token, as in ChatML of SmolLM2."""
     base_has_template: bool
     """Whether the tokenizer of the base has a chat template of its own."""
     rows: Rows[IfdRow]

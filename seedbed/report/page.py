@@ -11,7 +11,7 @@ from markupsafe import Markup
 from seedbed.facts.fact import EMBEDDING_ROLES, ROLES
 from seedbed.measure.rows import WeightRow, component_table
 from seedbed.measure.sink import SinkReport
-from seedbed.measure.trajectory import Reference, TrajectoryRow, initial, measures, recorded, reference
+from seedbed.measure.trajectory import Reference, TrajectoryRow, initial, left_out, measures, recorded, reference
 from seedbed.report import figures
 from seedbed.report.dynamics_figures import LABELS, measure_figure
 from seedbed.report.gradients_figure import gradients_figure
@@ -60,7 +60,8 @@ def run_page(report: RunReport) -> str:
             for when, table in (("initialized", before), ("trained", after))
             for row in table.values()
             for problem in row.problems
-        ],
+        ]
+        + [f"over steps, {line}" for line in _left_out(report)],
         draws=draw_summary(report.receipt["rows"]),
         config=yaml.safe_dump(report.config, sort_keys=False, allow_unicode=True),
     )
@@ -94,6 +95,11 @@ def _figures(report: RunReport) -> dict[str, Markup]:
     if report.sink_before or report.sink_after:
         show("sink", figures.sink_figure(report.sink_before, report.sink_after), "Sink score over layers")
     return shown
+
+
+def _left_out(report: RunReport) -> list[str]:
+    """What the curves over steps leave out, where there are any."""
+    return left_out(_trajectory(report)[0]) if figures.kind(report.metrics, "weights") else []
 
 
 def _trajectory(report: RunReport) -> tuple[list[TrajectoryRow], list[Reference]]:

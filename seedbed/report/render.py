@@ -1,5 +1,6 @@
 """Templates to pages: one HTML file that needs no network, in which every text that is not ours is escaped."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def inline(figure: Figure, description: str) -> Markup:
 
 def number(value: float | None, digits: int = 3) -> str:
     """``value`` to so many significant digits; a dash where there is none."""
-    if value is None:
+    if value is None or math.isnan(value):
         return "–"
     if value == 0:
         return "0"

@@ -34,6 +34,7 @@ DEFINITIONS = {
     "ε masking": "ε / (σ² + ε), the share of ε in a norm's denominator (S0, section 2.1), mean over tokens (and "
     "heads). σ² is the mean over features of h², or of (h − mean h)² for a norm that centres. Shown at the norm's own "
     f"ε and at the usual {USUAL_EPS:g}.",
+    "S0": "The paper on small initialization.",
 }
 
 
@@ -60,7 +61,7 @@ def residual_page(result: ResidualResult, provenance: Mapping[str, str]) -> Page
             _tables_section(stream, norms, models),
         ],
         definitions=DEFINITIONS,
-        provenance={**provenance, "weights (SHA-256)": _hashes(newest)},
+        provenance=provenance,
     )  # fmt: skip
 
 
@@ -68,10 +69,6 @@ def _counted(members: Sequence[Member]) -> str:
     first = members[0]
     told = f"{count(first.tokens)} tokens in {count(first.documents)} documents"
     return told + ("" if len({member.tokens for member in members}) == 1 else f" (of {first.model})")
-
-
-def _hashes(members: Sequence[Member]) -> str:
-    return "; ".join(f"{member.model}: {member.weights_sha256}" for member in members)
 
 
 def _members_table(members: Sequence[Member]) -> TableView:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -18,6 +19,11 @@ class Picture:
     """What is shown: axes, units, counts, how it was computed."""
     description: str
     """What a screen reader says."""
+
+    @cached_property
+    def svg(self) -> Markup:
+        """Drawn once, for the page and for a file of its own."""
+        return inline(self.figure, self.description)
 
 
 @dataclass(frozen=True)
@@ -67,5 +73,4 @@ class Page:
 
 def page_html(page: Page) -> str:
     """One HTML file that needs no network; every text is escaped."""
-    figures = {picture.name: inline(picture.figure, picture.description) for picture in page.pictures}
-    return render("sections.html", page=page, figures=figures)
+    return render("sections.html", page=page)

@@ -60,6 +60,7 @@ class TokenRow:
     id: int
     token: str
     count: int
+    documents: int
     loss_a: float
     loss_b: float
     gain: float  # mean, nats
@@ -90,6 +91,11 @@ class TokenGains:
     resamples: int
     seed: int
     overall: GroupRow
+    loss_std_a: float
+    """Over tokens, nats."""
+    loss_std_b: float
+    slope: float
+    """Of the gain over difficulty, least squares over tokens: nats a nat."""
     bins: Rows[GroupRow]
     domains: Rows[GroupRow]
     languages: Rows[GroupRow]

@@ -40,8 +40,9 @@ DEFINITIONS = {
     "κ": "σ₁ / σᵣ, infinite when σᵣ is zero to the precision of the decomposition (S1). Its mean over square matrices "
     "diverges, so the median is beside it.",
     "|cos|": f"Mean absolute cosine over all pairs of different rows, at most {MEAN_ROWS:,} evenly spaced ones (S0).",
-    "Gaussian, ratio": "The same measure of a matrix of that shape with independent N(0, 1) entries, and the ratio to "
-    "it: most of what ranks and κ say about a weight is the shape of the matrix.",
+    "Gaussian, ratio": "The same measure of a matrix of that shape with independent N(0, 1) entries (of ranks and ER "
+    "the mean over drawn spectra, of κ the median, |cos| exactly), and the ratio to it: most of what ranks and κ say "
+    "about a weight is the shape of the matrix.",
     "attn.qkv": "Queries, keys and values below each other as one matrix, as S2 measures them; beside the "
     "three, not in their place.",
     "relative depth": "layer / (layers − 1): 0 at the first layer, 1 at the last (S2).",
@@ -66,7 +67,7 @@ def weights_page(result: Weights, provenance: Mapping[str, str]) -> Page:
         f"number here has an error bar, and another seed would give others.{quantised([result])}",
         sections=_sections(result),
         definitions=DEFINITIONS,
-        provenance={**provenance, **{f"file {name}": digest for name, digest in result.files.items()}},
+        provenance=provenance,
         tiles=tiles,
     )
 

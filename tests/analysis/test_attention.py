@@ -118,6 +118,13 @@ def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data):
     assert found.models[0].cut > 0
 
 
+def test_a_checkpoint_alone_is_opened_once(run, data, monkeypatch):
+    opened = []
+    monkeypatch.setattr(attention, "open_model", lambda path: opened.append(path) or open_model(path))
+    measured([run], data)
+    assert opened == [run]
+
+
 def test_a_run_without_data_reads_what_it_holds_out(run):
     length, (member,) = members([run], [], None, 3)
     assert len(member.texts.texts) == 3

@@ -143,6 +143,28 @@ def test_a_tied_head_counts_once(family, tables, tmp_path):
         assert sum(matrix.shape == (VOCAB, 16) for matrix in found.values()) == tables
 
 
+def test_a_tied_head_that_is_another_tensor_counts_by_itself(gpt2, tmp_path):
+    shutil.copytree(gpt2, tmp_path / "x")
+    state = load_file(gpt2 / "model.safetensors")
+    table = state["transformer.wte.weight"]
+    for head, heads in ((table.clone(), 0), (table + 1, 1)):
+        save_file(state | {"lm_head.weight": head}, tmp_path / "x" / "model.safetensors", metadata={"format": "pt"})
+        opened = open_checkpoint(tmp_path / "x")
+        assert torch.equal(opened.read("transformer.wte.weight"), table)
+        assert sum(fact.role == "head" for fact in opened.facts) == heads
+        assert not heads or torch.equal(opened.read("lm_head.weight"), head)
+
+
+def test_only_classes_of_models_are_built(gpt2, tmp_path, monkeypatch):
+    """The names of classes come from the checkpoint: no other function of the library runs."""
+    shutil.copytree(gpt2, tmp_path / "x")
+    known = json.loads((gpt2 / "config.json").read_text())
+    monkeypatch.setattr(transformers, "pipeline", lambda *_: pytest.fail("was called"))
+    for name in ("pipeline", "TrainingArguments", "logging"):
+        (tmp_path / "x" / "config.json").write_text(json.dumps(known | {"architectures": [name]}))
+        assert len(open_checkpoint(tmp_path / "x").facts) == 28
+
+
 def test_fingerprints(gpt2, monkeypatch):
     opened = open_checkpoint(gpt2)
     assert fingerprint(opened) == {"model.safetensors": sha256(gpt2 / "model.safetensors")}

@@ -180,7 +180,7 @@ def test_runs_of_one_name_are_told_apart(run, tmp_path):
     ("paths", "told"),
     [
         (["none"], "not a run or checkpoint"),
-        (["run", "run"], "named twice"),
+        (["run", "run"], "given twice"),
         (["run/checkpoints/step_00000002"], "is a checkpoint"),
         (["run"] * 9, "9 runs: a figure holds 8 apart"),
     ],

@@ -70,10 +70,36 @@ def test_a_response_under_a_chat_template_has_the_ids_of_its_text(template, bos,
     exchanges = read([SHAPES["messages"]], tokenizer)
     (found,) = exchanges.found
     assert exchanges.template == "tokenizer"
-    assert tokenizer.decode(found.response_ids).rstrip("\n") == "384 400 km."
+    assert tokenizer.decode(found.response_ids) == "384 400 km."
     assert not set(found.response_ids) & set(tokenizer.special_tokens.values())
     assert (found.prompt_ids[0] == tokenizer.bos_id) == bos
     assert "Wie weit?" in tokenizer.decode(found.prompt_ids)
+
+
+HEADED = """{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}"""
+"""Has no generation prompt: the header comes with the answer."""
+THINKING = HEADED.replace(
+    "{{ m.content", "{% if m.role == 'assistant' %}<|im_start|>hm<|im_end|>\n{% endif %}{{ m.content"
+)
+
+
+@pytest.mark.parametrize("template", [HEADED, THINKING], ids=["header", "empty thought"])
+@pytest.mark.parametrize("answer", ["384 400 km.", "assistant answers", "hm, far"])
+def test_what_a_template_writes_before_the_answer_is_read_not_measured(template, answer, base, read, tmp_path):
+    tokenizer = chat_tokenizer(base, tmp_path / "t", template)
+    (found,) = read([{"prompt": "Wie weit?", "response": answer}], tokenizer).found
+    assert found.response_ids == tokenizer.encode(answer)
+    written = "assistant\n" + ("" if template == HEADED else "<|im_start|>hm<|im_end|>\n")
+    assert tokenizer.decode(found.prompt_ids).endswith(written.replace("<|im_start|>", "").replace("<|im_end|>", ""))
+
+
+def test_a_space_before_the_answer_stays_with_it(base, read, tmp_path):
+    template = "{% for m in messages %}{{ '[I] ' + m.content if m.role == 'user' else ' ' + m.content + eos_token }}"
+    tokenizer = chat_tokenizer(base, tmp_path / "t", template + "{% endfor %}")
+    (found,) = read([{"prompt": "Wie weit?", "response": "far away"}], tokenizer).found
+    assert found.response_ids == tokenizer.encode(" far away")
 
 
 def test_a_template_can_be_chosen(base, read, tmp_path):

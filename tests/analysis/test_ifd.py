@@ -84,9 +84,19 @@ def test_without_a_begin_of_text_the_first_response_token_counts_in_neither(toke
     model = known(tokenizer, {9: 1 / 1024, 5: 1 / 4})
     result = run(model, None, exchanges(([8, 9], [5, 5, 5])))
     (row,) = result.rows
-    assert (row.response_tokens, result.begins) == (2, "")
+    assert (row.response_tokens, result.begins, result.begin_opens_turns) == (2, "", False)
     assert row.checkpoint.conditional == pytest.approx(2 * math.log(2), rel=1e-6)
     assert row.checkpoint.ifd == 1.0
+
+
+@pytest.mark.parametrize(
+    ("template", "opens"), [(None, False), ("{{ bos_token }}{{ messages }}", False), ("<|bos|>user", True)]
+)
+def test_a_begin_of_text_that_the_template_spells_is_told(template, opens, tokenizer, monkeypatch):
+    assert tokenizer.bos_token == "<|bos|>"
+    monkeypatch.setattr(tokenizer, "chat_template", template)
+    result = run(known(tokenizer, {}), None, exchanges(([tokenizer.bos_id, 9], [5, 5])))
+    assert result.begin_opens_turns == opens
 
 
 def test_share_above_one_lengths_and_short_responses(tokenizer):
@@ -109,6 +119,9 @@ def test_share_above_one_lengths_and_short_responses(tokenizer):
     of_length = by_pair["response_tokens", "checkpoint.ifd"]
     assert of_length.pearson == pytest.approx(top / below, rel=1e-5)
     assert of_length.spearman == pytest.approx(-0.5)  # ranks 3, 1, 2 and 2, 3, 1
+    # S1's table of lengths: against both losses too
+    assert by_pair["response_tokens", "checkpoint.unconditional"].spearman == pytest.approx(-1)
+    assert ("instruction_tokens", "checkpoint.conditional") in by_pair
     assert {(s.place, s.row.id) for s in result.samples} >= {("lowest", "r3"), ("highest", "r2"), ("median", "r1")}
 
 
@@ -191,9 +204,9 @@ def test_another_tokenizer_is_refused(tokenizer, tmp_path, decoder):
 
 
 def test_a_broken_model_gives_no_number(tokenizer):
-    model = known(tokenizer, {5: math.nan})
-    with pytest.raises(InputError, match="known: its loss on a response is no positive number"):
-        run(model, None, exchanges(([tokenizer.bos_id, 9], [5, 5])))
+    model = known(tokenizer, {6: math.nan})
+    with pytest.raises(InputError, match=r"known: its loss on the response of a\.jsonl:2 is no positive number"):
+        run(model, None, exchanges(([tokenizer.bos_id, 9], [5, 5]), ([tokenizer.bos_id, 9], [6, 5])))
 
 
 def test_one_model_under_two_names(tokenizer, decoder):

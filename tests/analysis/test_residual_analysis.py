@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 import transformers
 from tiny import config, quiet, sentences
 
+from seedbed.analysis import residual_sources
 from seedbed.analysis.models import open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.residual import analyze
@@ -119,6 +121,21 @@ def test_every_checkpoint_and_the_weights_before_the_first_step(run, data):
     assert (embedded.flow, embedded.attn_ratio, embedded.mlp_cosine) == (0, None, None)
     assert embedded.rms == pytest.approx(embedded.norm / math.sqrt(32))
     assert result.problems == newest.problems == []
+
+
+def test_one_model_is_in_memory_at_a_time(run, data, monkeypatch):
+    alive = weakref.WeakSet()
+    most = []
+
+    def opening(path):
+        most.append(len(alive))
+        model = open_model(path)
+        alive.add(model.module)
+        return model
+
+    monkeypatch.setattr(residual_sources, "open_model", opening)
+    measured([run], data, every_checkpoint=True)
+    assert most == [0, 0]  # and the one before the first step, which is drawn
 
 
 def test_a_damaged_checkpoint_is_passed_over(run, data, tmp_path):

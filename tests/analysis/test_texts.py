@@ -132,6 +132,26 @@ def test_a_store_has_its_held_out_documents_whole(store, tokenizer):
     assert sorted(Counter(text.domain for text in read_texts([folder], tokenizer, 512, 5).texts).values()) == [2, 3]
 
 
+def test_a_rest_is_not_put_behind_another_document(tmp_path, tokenizer):
+    """The longest rest, of "seed", comes right behind the beginning of "green", and begins where that ends."""
+    documents = [" ".join([word] * count) for word, count in (("seed", 24), ("stone", 30), ("green", 28))]
+    written = [Written(str(i), text, "heldout") for i, text in enumerate(documents)] + [Written("t", "x", "train")]
+    make_store(written, tokenizer, tmp_path / "store", seq_len=40, packing={"strategy": "bfd_split"})
+    found = read_texts([tmp_path / "store"], tokenizer, 512)
+    assert [len(tokenizer.encode(text)) for text in documents] == [72, 60, 56]
+    assert all(whole.startswith(text.text) for whole, text in zip(documents, found.texts, strict=True))
+    assert found.skipped == {"the rest of a document, packed elsewhere": 3}
+
+
+def test_pieces_that_fill_bins_are_put_together(tmp_path, tokenizer):
+    documents = [" ".join(["seed"] * 40), " ".join(["stone"] * 30)]
+    written = [Written(str(i), text, "heldout") for i, text in enumerate(documents)] + [Written("t", "x", "train")]
+    make_store(written, tokenizer, tmp_path / "store", seq_len=40, packing={"strategy": "bfd_split"})
+    assert [len(tokenizer.encode(text)) for text in documents] == [120, 60]
+    found = read_texts([tmp_path / "store"], tokenizer, 512)
+    assert documents[0].startswith(found.texts[0].text) and len(found.texts[0].ids) == 120
+
+
 def test_a_run_has_the_texts_of_its_store(tiny_store, tmp_path, monkeypatch):
     run = tmp_path / "runs" / "a"
     monkeypatch.chdir(tmp_path)

@@ -45,7 +45,7 @@ def test_a_text_that_ends_within_a_character(tokenizer):
     one = one._replace(ids=one.ids[:6], cut=1)
     found = list(pieces(one, tokenizer, tokenizer.token_bytes(), 6))
     assert found[1] == ("床", [(1, "⟨E5⟩"), (2, "⟨BA⟩"), (3, "⟨8A⟩")])
-    assert found[2] == ("\ufffd", [(4, "⟨E5⟩"), (5, "⟨89⟩")])
+    assert found[2] == ("⟨E5 89⟩", [(4, "⟨E5⟩"), (5, "⟨89⟩")])
 
 
 def test_a_tokenizer_that_text_does_not_survive_shows_tokens_one_by_one(tmp_path):
@@ -69,3 +69,5 @@ def test_texts_are_spread_over_domains_and_languages():
     assert [one.id for one in spread(texts, 2)] == ["0", "2"]
     assert len(spread(texts, 9)) == 5
     assert spread(texts, 0) == []
+    sorted_by_domain = [Text(str(i), f"d{i}", "en" if i < 4 else "zh", "", [0, 1], 0) for i in range(6)]
+    assert [one.id for one in spread(sorted_by_domain, 4)] == ["0", "4", "1", "5"]

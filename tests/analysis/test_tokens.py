@@ -9,10 +9,9 @@ import pytest
 import torch
 from tiny import config, quiet, sentences
 
-from seedbed.analysis import tokens as module
 from seedbed.analysis.models import LanguageModel
 from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, Texts
+from seedbed.analysis.texts import Text, Texts, texts_hash
 from seedbed.analysis.token_rows import document_rows, group_rows, histogram, token_rows
 from seedbed.analysis.tokens import analyze, check_same_tokens
 from seedbed.data.bpe import train_tokenizer
@@ -87,7 +86,7 @@ def test_all_tokens_are_those_of_texts_read_alone(models, texts, result):
 
 def test_shown_texts_have_losses_and_ranks_of_texts_read_alone(models, texts, result):
     by_id = {text.id: text for text in texts.texts}
-    assert [text.id for text in result[1]] == ["t0", "t1", "t24"]  # a domain and language each
+    assert [text.id for text in result[1]] == ["t0", "t24", "t1"]  # a domain and language each
     for shown in result[1]:
         tokens = [token for piece in shown.pieces for token in piece.tokens]
         assert [token.id for token in tokens] == by_id[shown.id].ids
@@ -213,6 +212,12 @@ def test_tokens_by_hand(tokenizer):
     (best,) = gaining
     assert (best.id, best.token, best.count, best.total, best.gain) == (ids[0], "a", 2, 2.5, 1.25)
     assert (best.loss_a, best.loss_b) == (2.0, 0.75)
+    assert (best.count, best.documents) == (2, 2)
+    whole = twice[0]._replace(text="a!?" * 2, ids=[tokenizer.bos_id, *ids, *ids])
+    (one,), _ = token_rows(
+        loss_a, loss_b, np.array(ids * 2), [whole], np.zeros(6, dtype=int), tokenizer, tokenizer.token_bytes()
+    )
+    assert (one.count, one.documents) == (2, 1)
     assert [(row.id, row.count, row.total) for row in losing] == [(ids[2], 2, -2.0), (ids[1], 2, -0.5)]
 
 
@@ -275,4 +280,11 @@ def test_a_transformers_model_with_padded_outputs(models, texts, tokenizer):
 def test_the_hash_of_texts_tells_where_they_end(texts):
     one, two = Text("p", "", "", "", [1, 2, 3], 0), Text("q", "", "", "", [4], 0)
     moved = [one._replace(ids=[1, 2]), two._replace(ids=[3, 4])]
-    assert module.texts_hash([one, two]) != module.texts_hash(moved)
+    assert texts_hash([one, two]) != texts_hash(moved)
+
+
+def test_the_hash_of_texts_tells_domains_apart(texts):
+    """They decide which texts are shown, and so what each batch, a part that may be kept, holds."""
+    labelled = [text._replace(domain="x") for text in texts.texts]
+    assert texts_hash(labelled) != texts_hash(texts.texts)
+    assert texts_hash(texts.texts) == texts_hash(list(texts.texts))

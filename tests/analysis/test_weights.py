@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -302,3 +303,28 @@ def test_interrupted_it_goes_on_and_reads_each_parameter_once(model, tmp_path):
         name for name in matrices if name not in ("embed.weight", "layers.0.attn.qkv.weight", "layers.0.attn.o.weight")
     ]
     assert told[-1] == f"{len(whole.matrices)} of {len(whole.matrices)} matrices"
+
+
+def test_queries_in_fp8_beside_keys_in_fp32():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_attention_heads=2))
+    whole = analyze(llama)
+    queries = llama.model.layers[0].self_attn.q_proj
+    queries.weight = torch.nn.Parameter(torch.eye(8).to(torch.float8_e4m3fn), requires_grad=False)
+    rows = {row.role: row for row in analyze(llama).matrices}
+    assert rows["attn.q"].stable_rank == 8
+    assert rows["attn.qkv"].rows == 24 and rows["attn.qkv"].problem is None
+    assert len(rows) == len(whole.matrices)
+
+
+def test_parts_are_of_the_same_cut(model, tmp_path):
+    """Another configuration may cut the same fused tensor, and name its blocks alike, at other rows."""
+    fused = next(fact for fact in parameter_facts(model) if fact.name == "layers.0.attn.qkv.weight")
+    tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    for end in (16, 24):
+        q, k, *others = fused.blocks
+        cut = replace(q, rows=(0, end), shape=(end, 16)), replace(k, rows=(end, 32), shape=(32 - end, 16))
+        facts = [replace(fused, blocks=(*cut, *others))]
+        checkpoint = Checkpoint("x", facts, [], tensors, {fused.name: fused.name})
+        assert analyze(checkpoint, Parts(tmp_path, "key")) == analyze(checkpoint)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_two_runs(seedbed, runs, data, tmp_path):
     assert code == 0, err
     assert "IFD of before" in text and "loss ratio" in text
     assert "records: 6" in text
-    assert "left out: 1 × empty response" in err and "left out: 1 × longer than 32 tokens" in err
+    assert "left out of 8 records: 1 × empty response" in err and "8 records: 1 × longer than 32 tokens" in err
     written = json.loads((out / "result.json").read_text())
     rows = list(csv.DictReader((out / "records.csv").open()))
     assert len(rows) == len(written["rows"]) == 6
@@ -71,3 +72,30 @@ def test_wrong_input_is_one_line_and_writes_nothing(arguments, problem, seedbed,
     assert (code, text) == (2, "")
     assert problem in err.splitlines()[-1]
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("changed", ["configuration", "tokenizer"])
+def test_what_was_measured_under_another_configuration_is_not_used(
+    seedbed, foreign_folder, data, tmp_path, monkeypatch, changed
+):
+    """The same file of weights beside another configuration, or another tokenizer, is another model."""
+    model, out = shutil.copytree(foreign_folder("gpt2"), tmp_path / "model"), tmp_path / "out"
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("seedbed.report.ifd_page.ifd_page", stop)
+        assert seedbed("analyze", "ifd", model, "--data", data, "-o", out)[0] == 130
+    if changed == "configuration":
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
+    else:
+        tokenizer = json.loads((model / "tokenizer.json").read_text())
+        tokenizer["model"]["merges"] = tokenizer["model"]["merges"][:1]
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    code, _, err = seedbed("analyze", "ifd", model, "--data", data, "-o", out)
+    assert (code, "goes on" in err) == (0, False)
+    seedbed("analyze", "ifd", model, "--data", data, "-o", tmp_path / "fresh")
+    found, wanted = (json.loads((folder / "result.json").read_text())["rows"] for folder in (out, tmp_path / "fresh"))
+    assert found == wanted

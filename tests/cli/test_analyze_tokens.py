@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def test_a_folder_of_results(seedbed, runs, data, tmp_path):
 
 
 def test_one_json_document(seedbed, runs, data):
-    code, text, _ = seedbed("analyze", "tokens", *runs, "--data", data, "--json", "--texts", 12)
+    code, text, _ = seedbed("analyze", "tokens", *runs, "--data", data, "--json", "--documents", 12)
     assert code == 0
     document = json.loads(text)
     assert document["report"] is None
@@ -75,3 +76,29 @@ def test_models_that_cannot_be_compared(seedbed, runs, data, tmp_path):
     assert code == 2
     assert "no text to read" in err.splitlines()[-1]
     assert not out.exists()
+
+
+def test_what_was_measured_under_another_configuration_is_not_used(
+    seedbed, foreign_folder, data, tmp_path, monkeypatch
+):
+    """The same files of weights beside another configuration are another model."""
+    from safetensors.torch import load_file, save_file
+
+    models = [shutil.copytree(foreign_folder("gpt2"), tmp_path / name) for name in "ab"]
+    tensors = load_file(models[1] / "model.safetensors")
+    tensors["transformer.wpe.weight"] += 1
+    save_file(tensors, models[1] / "model.safetensors", metadata={"format": "pt"})
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("seedbed.report.tokens_page.tokens_page", stop)
+        assert seedbed("analyze", "tokens", *models, "--data", data, "-o", tmp_path / "out")[0] == 130
+    config = json.loads((models[0] / "config.json").read_text())
+    (models[0] / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
+    code, _, err = seedbed("analyze", "tokens", *models, "--data", data, "-o", tmp_path / "out")
+    assert (code, "goes on" in err) == (0, False)
+    seedbed("analyze", "tokens", *models, "--data", data, "-o", tmp_path / "fresh")
+    found, wanted = (json.loads((tmp_path / name / "result.json").read_text())["bins"] for name in ("out", "fresh"))
+    assert found == wanted

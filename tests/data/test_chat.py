@@ -252,6 +252,8 @@ def test_a_begin_of_text_that_opens_turns(chat_tok, monkeypatch):
     assert text(spans).startswith("user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n")
     with pytest.raises(InputError, match=r"<\|im_start\|> twice, or not at the start"):
         render(TWO_TURNS, f"x{template}", chat_tok)
+    with pytest.raises(InputError, match=r"<\|im_start\|> twice, or not at the start"):
+        render(TWO_TURNS, CHATML, chat_tok)  # writes bos_token, and then <|im_start|> for the first turn
 
 
 def test_a_tokenizer_whose_begin_is_its_end(chat_tok, tokenizer, tmp_path, monkeypatch):

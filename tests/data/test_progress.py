@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from rich.console import Console
 
 from seedbed.data.progress import spinner
 
@@ -32,3 +33,11 @@ def test_work_that_fails_says_no_last_line_and_nothing_later(capsys, monkeypatch
         raise ZeroDivisionError
     time.sleep(0.2)
     assert capsys.readouterr().err == ""
+
+
+def test_names_with_brackets_are_shown_as_they_are(monkeypatch):
+    terminal = Console(force_terminal=True, force_interactive=True, record=True, width=80)
+    monkeypatch.setattr("seedbed.data.progress.Console", lambda **_: terminal)
+    with spinner("runs/[/x]") as show:
+        show("[bold]y")
+    assert "runs/[/x] [bold]y" in terminal.export_text()

@@ -77,7 +77,7 @@ def test_code_is_never_run(tmp_path):
         Pickles(pickle_files(tmp_path))
 
 
-@pytest.mark.parametrize("value", [[TENSORS["a"]], {"model": TENSORS}, {"a": 3}, TENSORS["a"]])
+@pytest.mark.parametrize("value", [[TENSORS["a"]], {"model": TENSORS}, {"a": 3}, {0: TENSORS["a"]}, TENSORS["a"]])
 def test_other_things_than_tensors(tmp_path, value):
     torch.save(value, tmp_path / PICKLE)
     with pytest.raises(InputError, match="holds something other than tensors by name"):

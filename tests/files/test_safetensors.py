@@ -42,11 +42,19 @@ def test_pickles_are_never_read(tmp_path):
         weight_files(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {}}', '{"weight_map": {"a": 3}}']
+)
 def test_a_damaged_index(sharded, text):
     (sharded / INDEX).write_text(text)
     with pytest.raises(InputError, match=r"index\.json: damaged"):
         weight_files(sharded)
+
+
+def test_a_folder_in_place_of_a_file(tmp_path):
+    (tmp_path / "model.safetensors").mkdir()
+    with pytest.raises(InputError, match=r"model\.safetensors: cannot be read \(.+\); give all files"):
+        Tensors([tmp_path / "model.safetensors"])
 
 
 def test_missing_and_damaged_files_are_named(sharded):

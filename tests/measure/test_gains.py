@@ -14,6 +14,7 @@ from seedbed.measure.gains import (
     RESAMPLES,
     bootstrap_means,
     difficulty_bins,
+    difficulty_slope,
     document_sums,
     probability_gain,
 )
@@ -110,6 +111,15 @@ def test_a_resample_without_a_group_says_nothing_of_it():
     assert any((rng.integers(100, size=100) >= LEAST_DOCUMENTS).all() for _ in range(RESAMPLES))
     found = bootstrap_means(0.5 * counts, counts, seed)
     assert found.low[0] == found.high[0] == 0.5
+
+
+def test_the_slope_is_that_of_least_squares():
+    rng = np.random.default_rng(0)
+    loss_a, loss_b = rng.gamma(2, 1.5, 500), rng.gamma(3, 1, 500)
+    slope = np.polyfit((loss_a + loss_b) / 2, loss_a - loss_b, 1)[0]
+    assert difficulty_slope(loss_a, loss_b) == pytest.approx(slope)
+    assert difficulty_slope(loss_b, loss_a) == pytest.approx(-slope)
+    assert difficulty_slope(np.ones(3), np.zeros(3)) == 0
 
 
 def test_bins_by_both_losses_show_no_gain_that_is_not_there():

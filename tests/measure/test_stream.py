@@ -117,6 +117,17 @@ def test_layers_without_attention_are_listed():
     assert sums.unread["0"] == "it has no attention or MLP that the parameter table knows"
 
 
+def test_a_norm_with_a_gate_is_listed():
+    shape = {
+        "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+        "head_dim": 8, "num_experts": 0, "layer_types": ["linear_attention", "full_attention"],
+    }  # fmt: skip
+    sums = followed(built("Qwen3Next", LLAMA | shape), IDS)
+    reason = "a Qwen3NextRMSNormGated reads 2 tensors: what of them it norms is not known"
+    assert sums.unmeasured == {"model.layers.0.linear_attn.norm": reason}
+    assert sums.mean(sums.branches["attn"]["1"], "ratio") > 0
+
+
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [

@@ -204,6 +204,14 @@ def test_output_that_is_not_finite_is_refused():
         watched(model, zeros(), zeros())
 
 
+def test_a_number_that_a_kernel_makes_of_nan_is_refused():
+    model = foreign("llama")
+    with torch.no_grad():
+        model.model.layers[0].self_attn.q_proj.weight[0, 0] = math.nan
+    with pytest.raises(NotExplainedError, match="layer 0: the output of attention is not finite"):
+        watched(model, zeros(), zeros())
+
+
 def test_attention_to_another_document_is_refused():
     ids, doc_ids = torch.ones(1, 4, dtype=torch.int64), torch.tensor([[0, 0, 1, 1]])
     model = foreign("llama")

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from seedbed.measure.table import Rows
+from seedbed.report import sections
 from seedbed.report.attention_figures import entropy_figure, heads_figure, places_figure, sink_figure
 from seedbed.report.attention_page import DEFINITIONS, attention_page
 from seedbed.report.attention_rows import (
@@ -17,6 +19,8 @@ from seedbed.report.attention_rows import (
     PlaceRow,
     UnmeasuredRow,
 )
+from seedbed.report.render import inline
+from seedbed.report.results import write_results
 from seedbed.report.sections import page_html
 
 
@@ -93,7 +97,7 @@ def test_page_says_what_was_measured_and_what_was_not():
     assert "T = 256" in page.lead
     assert "0.0201" in page.lead  # (H_256 - 1) / 255
     models, differences = page.sections[0].tables
-    assert models.rows[0][:7] == ("a", "2 of 3", "4", "7", "5", "1,227", "0.225")
+    assert models.rows[0][:6] == ("a", "2 of 3", "4", "7 (5)", "1,227", "0.225")
     assert differences.rows == [("<b>", "a", "-0.0123", "0.100 to 0.400")]
     top, layers = page.sections[1].tables
     assert top.rows[0][:4] == ("<b>", "1", "1", "0.410")
@@ -112,10 +116,30 @@ def test_the_heat_maps_image_is_in_the_page_and_its_policy_lets_it_be_shown():
     assert re.search(r'Content-Security-Policy" content="[^"]*img-src data:', html)
 
 
+def test_each_picture_is_drawn_once_for_the_page_and_its_own_file(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(sections, "inline", lambda figure, told: drawn.append(told) or inline(figure, told))
+    page = attention_page(result("a"), {})
+    page = replace(page, sections=page.sections[1:2])  # two pictures are enough
+    report = write_results(tmp_path, page, {}, {})
+    assert drawn == [picture.description for picture in page.pictures]
+    assert len(drawn) == 2
+    for name in ("sink_heads", "sink_layers"):
+        assert (tmp_path / "figures" / f"{name}.svg").read_text() in report.read_text()
+
+
+def test_a_checkpoint_that_reads_other_tokens_is_named():
+    rows = result("a", "b")
+    rows.models[1] = replace(rows.models[1], tokens_sha256="other")
+    rows.differences.clear()
+    told = "b: no difference is shown, it reads other tokens than a"
+    assert attention_page(rows, {}).sections[0].problems == ["not read: 3 × no text", told]
+
+
 def test_one_document_has_no_interval_and_short_ones_no_first_tokens():
     rows = result("a", interval=False)
     rows.places.clear()
     page = attention_page(rows, {})
-    assert page.sections[0].tables[0].rows[0][7] == "–"
+    assert page.sections[0].tables[0].rows[0][6] == "–"
     assert "none has more than 16 tokens" in page_html(page)
     assert page.tiles["mean sink score"] == "0.225"

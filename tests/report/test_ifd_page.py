@@ -32,6 +32,7 @@ def result(two: bool, n: int = 30, **changes) -> IfdResult:
         "base": "before" if two else None,
         "template": "tokenizer",
         "begins": "<|bos|>",
+        "begin_opens_turns": False,
         "base_has_template": False,
         "rows": rows,
         "summaries": Rows(
@@ -51,8 +52,10 @@ def test_a_page(two):
     assert "<script>" not in html and "&lt;script&gt;问题" in html and "回答 &amp; 长" in html
     assert "IFD of &lt;after&gt;" in html
     assert f"… (+{EXCERPT + 5:,} characters)" in html
-    assert "left out: 2 × empty response" in html
+    assert "left out of 32 records: 2 × empty response" in html
     assert "seedbed analyze ifd" in html
+    assert "+1.000" in html  # Spearman of what rises with the length
+    assert ("Response, 3 tokens; loss ratio 0.500" in html) == two and "Instruction, 20 tokens" in html
     assert ("before has no chat template of its own" in html) == two
     assert ("median loss ratio" in page.tiles) == two
     assert page.tiles["responses under 20 tokens"] == "5"  # 3, 7, 11, 15, 19
@@ -69,6 +72,8 @@ def test_what_the_page_says_of_the_reading():
     chat = page_html(ifd_page(result(True, template="chatml", base_has_template=True), {}))
     assert "template chatml" in chat and "Both losses start from &lt;|bos|&gt;" in chat
     assert "no chat template of its own" not in chat
+    assert "opens turns with" not in chat
+    assert "opens turns with &lt;|bos|&gt;" in page_html(ifd_page(result(True, begin_opens_turns=True), {}))
 
 
 def test_a_page_of_a_single_record():
@@ -85,34 +90,49 @@ def lines(figure: Figure, panel: int) -> list[list[float]]:
     return [list(line.get_ydata()) for line in figure.axes[panel].lines]  # pyright: ignore
 
 
+def model(name: str, ifd: list[float], color: str) -> Model:
+    return Model(name, [2 * value for value in ifd], [2.0] * len(ifd), ifd, color)
+
+
 def test_the_length_bias_figure_shows_what_it_is_given():
     lengths = [float(n) for n in range(2, 42)]
     models = [
-        Model("before", [1 - 1 / n for n in lengths], BEFORE),
-        Model("after", [1 + 1 / n for n in lengths], AFTER),
+        model("before", [1 - 1 / n for n in lengths], BEFORE),
+        model("after", [1 + 1 / n for n in lengths], AFTER),
     ]
-    figure = length_bias_figure(lengths, models, [0.5] * 40, 20)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["IFD of before", "IFD of after", "loss ratio"]
-    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() != figure.axes[2].get_ylim()
+    figure = length_bias_figure(lengths, models, 20)
+    labels = ["conditional loss (nats a token)", "unconditional loss (nats a token)", "IFD"]
+    assert [axes.get_ylabel() for axes in figure.axes] == 2 * labels
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["before", "", "", "after", "", ""]
+    limits = [axes.get_ylim() for axes in figure.axes]
+    assert limits[0] == limits[1] == limits[3] == limits[4]
+    assert limits[2] == limits[5] != limits[0]
     assert all(axes.get_xscale() == "log" for axes in figure.axes)
-    offsets = figure.axes[0].collections[0].get_offsets()
-    assert offsets[:, 0].tolist() == lengths and offsets[:, 1].tolist() == list(models[0].ifd)  # pyright: ignore
-    medians = lines(figure, 2)[0]
-    assert medians == [0.5] * 36
-    assert lines(figure, 0)[0] == pytest.approx([1 - 1 / n for n in lengths[2:-2]])  # monotone: the middle of five
+    for place, values in ((0, models[0].conditional), (2, models[0].ifd), (5, models[1].ifd)):
+        offsets = figure.axes[place].collections[0].get_offsets()
+        assert offsets[:, 0].tolist() == lengths and offsets[:, 1].tolist() == list(values)  # pyright: ignore
+    assert lines(figure, 1)[0] == [2.0] * 36
+    assert lines(figure, 2)[0] == pytest.approx([1 - 1 / n for n in lengths[2:-2]])  # monotone: the middle of five
+
+
+def test_the_change_figure_shows_what_it_is_given():
+    before, after = model("before", [0.5, 0.75], BEFORE), model("after", [0.25, 1.0], AFTER)
+    figure = change_figure(before, after, [1.5, 0.5], [10.0, 40.0], 20)
+    drawn = [axes.collections[0].get_offsets().tolist() for axes in figure.axes]  # pyright: ignore
+    assert drawn == [[[0.5, 0.25], [0.75, 1.0]], [[0.5, 1.5], [0.75, 0.5]], [[10.0, 1.5], [40.0, 0.5]]]
 
 
 def test_shares_add_up():
-    figure = distribution_figure([Model("one", [0.5, 0.6, 1.2, 1.3], AFTER)])
+    figure = distribution_figure([model("one", [0.5, 0.6, 1.2, 1.3], AFTER)])
     outline = figure.axes[0].patches[0].get_data().values  # pyright: ignore
     assert sum(outline) == pytest.approx(1.0)
 
 
 def test_figures_of_one_value():
-    one = Model("one", [1.0], AFTER)
+    one = model("one", [1.0], AFTER)
     for figure in (
-        length_bias_figure([30.0], [one], None, 20),
+        length_bias_figure([30.0], [one], 20),
         distribution_figure([one]),
-        change_figure(one, one, [1]),
+        change_figure(one, one, [1], [30.0], 20),
     ):
         assert "<svg" in figure_svg(figure)

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from seedbed.measure.spectra import MatrixStats
+from seedbed.measure.trajectory import measures
 from seedbed.report.page import draw_summary, parameter_counts, run_page
 from seedbed.report.render import number
 from seedbed.train.progress import duration
@@ -160,7 +161,7 @@ def test_draw_summary_finds_the_worst_draw():
     ("value", "text"),
     [
         (None, "–"), (0, "0"), (0.03906, "0.0391"), (0.8, "0.800"), (532.4, "532"), (1324.4, "1,324"),
-        (2.5e-7, "2.50·10⁻⁷"), (3.1e9, "3.10·10⁹"), (float("inf"), "∞"), (12.0, "12.0"),
+        (2.5e-7, "2.50·10⁻⁷"), (3.1e9, "3.10·10⁹"), (float("inf"), "∞"), (float("nan"), "–"), (12.0, "12.0"),
     ],
 )  # fmt: skip
 def test_numbers(value, text):
@@ -169,3 +170,14 @@ def test_numbers(value, text):
 
 def test_durations():
     assert [duration(s) for s in (41.6, 303, 3600 * 2 + 7 * 60)] == ["42 s", "5 min 03 s", "2 h 07 min"]
+
+
+def test_steps_that_a_curve_leaves_out_are_told(run_report):
+    """Before the first step layer 3 was not measured, so a mean there would be over other layers than later."""
+    rows = [row for row in run_report.weights_before if row.role == "attn.q"]
+    found = {f"{row.role}/{row.layer}": measures(row.stats) for row in rows}
+    metrics = [*run_report.metrics, {"kind": "weights", "step": 7, "tokens": 70, "components": found}]
+    told = "over steps, attn.q: not all of its matrices have a number, so no mean over them (step 0)"
+    assert told not in run_page(replace(run_report, metrics=metrics, weights_before=rows))
+    assert told in run_page(replace(run_report, metrics=metrics, weights_before=rows[:-1]))
+    assert "over steps, attn.q" not in run_page(replace(run_report, weights_before=rows[:-1]))

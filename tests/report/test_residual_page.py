@@ -32,10 +32,12 @@ def result(stream: list[StreamRow], *members: Member, problems: tuple[str, ...] 
 
 
 def test_the_page_says_what_and_how():
-    page = residual_page(result(rows(), MEMBER), {"command": "seedbed analyze residual at/a"})
+    page = residual_page(
+        result(rows(), MEMBER), {"command": "seedbed analyze residual at/a", "at/a: weights": "SHA-256 abc"}
+    )
     html = page_html(page)
-    for text in ("on text.jsonl: 10 tokens in 1 documents", "layers.*.attn", "seedbed analyze residual at/a", "a: abc",
-                 "nothing here has an error bar", "a, 9 tokens after the first"):  # fmt: skip
+    for text in ("on text.jsonl: 10 tokens in 1 documents", "layers.*.attn", "seedbed analyze residual at/a",
+                 "SHA-256 abc", "nothing here has an error bar", "a, 9 tokens after the first"):  # fmt: skip
         assert text in html
     assert [picture.name for picture in page.pictures] == ["stream", "branches_others", "branches_first", "masking"]
     of_layers = page.sections[-1].tables[0].rows

@@ -28,12 +28,12 @@ def result() -> TokenGains:
     return TokenGains(
         a="one", b="two", tokenizer="abc", vocabulary=300, length=64, cut_documents=3, cut_tokens=4321,
         skipped={"empty text": 2}, remarks=["two has 5 outputs beyond the vocabulary."], resamples=1000, seed=0,
-        overall=row("all", "all", KNOWN),
+        overall=row("all", "all", KNOWN), loss_std_a=2.5, loss_std_b=2.0, slope=0.4321,
         bins=Rows(row("difficulty", str(number), KNOWN) for number in range(1, 11)),
         domains=Rows([row("domain", "law & order", KNOWN), row("domain", "verse", UNKNOWN, 4)]),
         languages=Rows([row("language", "(none)", KNOWN)]),
         documents=Rows(),
-        gaining=Rows([TokenRow(7, " <b>\n", 3, 2.0, 1.0, 1.0, 3.0)]), losing=Rows(),
+        gaining=Rows([TokenRow(7, " <b>\n", 3, 2, 2.0, 1.0, 1.0, 3.0)]), losing=Rows(),
         gain_histogram=Rows([HistogramRow(-1, 0, 4), HistogramRow(0, 1, 6)]),
         probability_gain_histogram=Rows([HistogramRow(-1, 0, 4), HistogramRow(0, 1, 6)]),
     )  # fmt: skip
@@ -43,7 +43,9 @@ def test_numbers_and_what_was_left_out(result):
     page = tokens_page(result, [], {"command": "seedbed analyze tokens <x>"})
     html = page_html(page)
     for text in (
-        "both predict the same 1,000 tokens of 12 documents", "gain of B, nats a token (+0.200 to +0.300)",
+        "both predict the same 1,000 tokens of 12 documents",
+        "gain of B, nats a token (95 % interval: +0.200 to +0.300)",
+        "2.50 nats under A and 2.00 under B", "(Var A − Var B) / (2 Var difficulty) = +0.432",
         "3 were cut, 4,321 tokens left off", "Not read: 2 × empty text.", "two has 5 outputs beyond the vocabulary.",
         "Fewer than 10 documents, so no interval: verse.", "law &amp; order", "&lt;b&gt;\\n", "regression to the mean",
         "no number has an error bar over training seeds", "seedbed analyze tokens &lt;x&gt;", "1,000, 0",

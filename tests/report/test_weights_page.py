@@ -141,7 +141,7 @@ def test_the_page_has_every_number_and_every_problem(weights):
     bad = replace(weights.matrices[3], problem="2 of 9 entries are NaN or infinite <b>", std=None, stable_rank=None)
     rows = Rows([*weights.matrices[:3], bad, *weights.matrices[4:]])
     page = weights_page(
-        replace(weights, name="a<b", matrices=rows, files={"model.safetensors": "ab12"}), {"torch": "2"}
+        replace(weights, name="a<b", matrices=rows), {"run: model.safetensors": "SHA-256 ab12", "torch": "2"}
     )
     html = page_html(page)
     assert [picture.name for picture in page.pictures] == [

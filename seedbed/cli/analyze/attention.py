@@ -5,49 +5,42 @@ from typing import Annotated
 
 import typer
 
-from seedbed.cli.analyze.present import Out, command_line, present, work
+from seedbed.cli.analyze.present import MODELS, Data, Out, command_line, documents_option, length_option, present, work
 from seedbed.cli.options import Overwrite
 from seedbed.cli.output import Json
 
+LENGTH = 512  # shorter than elsewhere: scores compare at one length, and many models read no more
+
 
 def attention(
-    checkpoints: Annotated[
-        list[Path],
-        typer.Argument(metavar="CHECKPOINT...", help="Runs, their checkpoints, folders of Hugging Face checkpoints."),
-    ],
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--data", help="Texts to read: JSONL, text or Parquet files, folders of them, stores; may be repeated.",
-            show_default="what a run holds out",
-        ),
-    ] = None,
-    length: Annotated[
-        int | None,
-        typer.Option(
-            min=2, help="Tokens that a document is cut to. Scores compare at one length only.",
-            show_default="512, or what all models can read",
-        ),
-    ] = None,
-    texts: Annotated[
-        int | None, typer.Option(min=1, help="Documents to read, in turns from the files.", show_default="all")
-    ] = None,
+    checkpoints: Annotated[list[Path], typer.Argument(metavar="CHECKPOINT", help=f"{MODELS}; at most 4.")],
+    data: Data = None,
+    documents: Annotated[int | None, documents_option("all")] = None,
+    length: Annotated[int | None, length_option(LENGTH)] = None,
     out: Out = None,
-    as_json: Json = False,
     overwrite: Overwrite = False,
-) -> None:  # fmt: skip
-    """Sink score and entropy of every head, on up to four checkpoints side by side (S0, eq. 5)."""
-    from seedbed.analysis.attention import analyze, members
-    from seedbed.analysis.run import versions
-    from seedbed.report.attention_page import attention_page
+    as_json: Json = False,
+) -> None:
+    """Where each head attends: sink scores and entropies.
 
-    length, compared = members(checkpoints, data or [], length, texts)
-    with work(out, overwrite, ["attention", versions()], "attention") as (parts, tell):
-        result = analyze(length, compared, parts, tell)
-    provenance = {"command": command_line(), "data": ", ".join(map(str, data or ["what each run holds out"]))}
-    for row in result.models:
-        provenance[f"{row.checkpoint}: configuration and parameters, SHA-256"] = row.sha256
-        provenance[f"{row.checkpoint}: tokens read, SHA-256"] = row.tokens_sha256
-    page = attention_page(result, {**provenance, **versions()})
-    tables = {name: getattr(result, name) for name in ("models", "layers", "heads", "places", "differences")}
-    present(result, page, tables, out, as_json, provenance=provenance)
+    By layer and head, checkpoints side by side (S0, eq. 5). Scores compare at one --length only.
+    """
+    with work(out, overwrite) as keep:
+        from seedbed.analysis.attention import analyze, members
+        from seedbed.analysis.models import common_length
+        from seedbed.analysis.provenance import provenance
+        from seedbed.analysis.run import versions
+        from seedbed.data.progress import spinner
+        from seedbed.report.attention_page import attention_page
+
+        length = common_length(checkpoints, length, LENGTH)
+        with spinner("attention") as tell:
+            length, compared = members(checkpoints, data or [], length, documents)
+            # the names of parts say which weights and tokens they are of
+            result = analyze(length, compared, keep({"analysis": "attention", "versions": versions()}), tell)
+        files = {row.checkpoint: {"configuration and parameters": row.sha256} for row in result.models}
+        read = {f"{row.checkpoint}: tokens read": row.tokens_sha256 for row in result.models}
+        texts = ", ".join(map(str, data or ["what each run holds out"]))
+        page = attention_page(result, provenance(command_line(), files, texts, read))
+        tables = {name: getattr(result, name) for name in ("models", "layers", "heads", "places", "differences")}
+        present(result, page, tables, out, as_json)

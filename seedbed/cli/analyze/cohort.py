@@ -1,12 +1,11 @@
 """seedbed analyze cohort: the scales of trained models, for the laws that read them."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seedbed.cli.analyze.present import MODELS, command_line, interruptible
 from seedbed.cli.options import Overwrite, require_new
 from seedbed.cli.output import Json, console, note, print_json, table
 from seedbed.errors import InputError
@@ -18,16 +17,18 @@ if TYPE_CHECKING:
 def cohort(
     checkpoints: Annotated[
         list[Path],
-        typer.Argument(metavar="CHECKPOINT...", help="Runs, their checkpoints, folders of Hugging Face checkpoints."),
+        typer.Argument(metavar="CHECKPOINT", help=f"{MODELS}."),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Cohort to write (JSON).")],
+    *,
     remark: Annotated[str, typer.Option("--note", help="Kept in the file: how the checkpoints came about.")] = "",
+    out: Annotated[Path, typer.Option("-o", "--out", help="Cohort to write (JSON).")],
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Scale and entropy rank per component over relative depth, mean and spread over checkpoints (S2).
+    """How trained models are scaled, as a file that laws read.
 
-    The laws magnitude, magnitude+spectrum and realistic read the file: init.cohort=FILE.
+    Scale and entropy rank per component over relative depth, mean and spread over checkpoints (S2). The laws magnitude,
+    magnitude+spectrum and realistic read the file: init.cohort=FILE.
     """
     from seedbed.analysis.cohort import measure, pool
     from seedbed.data.progress import spinner
@@ -37,10 +38,11 @@ def cohort(
     if out.is_dir():
         raise InputError(f"{out}: is a folder; name the file to write")
     measured = []
-    for place, path in enumerate(checkpoints, 1):
-        with spinner(f"{path} ({place} of {len(checkpoints)})") as say:
-            measured.append(measure(path, say))
-    result = pool(measured, remark, shlex.join(["seedbed", *sys.argv[1:]]))
+    with interruptible("nothing is kept"):
+        for place, path in enumerate(checkpoints, 1):
+            with spinner(f"{path} ({place} of {len(checkpoints)})") as say:
+                measured.append(measure(path, say))
+    result = pool(measured, remark, command_line())
     write_atomic(out, result.to_json())
     for member in result.members:
         for line in member.left_out:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from seedbed.cli.analyze.present import Out, command_line, present, work
+from seedbed.cli.analyze.present import MODELS, Out, command_line, present, work
 from seedbed.cli.options import Overwrite
 from seedbed.cli.output import Json
 
@@ -14,30 +14,35 @@ def compare(
     checkpoints: Annotated[
         list[Path],
         typer.Argument(
-            metavar="CHECKPOINT...",
-            help="Two to eight runs, checkpoints of runs (RUN/checkpoints/step_X), initial weights of runs "
-            "(RUN/initial.json), Hugging Face checkpoints; or one run, initialized against trained.",
+            metavar="CHECKPOINT",
+            help=f"{MODELS}, initial weights of runs (RUN/initial.json), two to eight; or one run, initialized against "
+            "trained.",
         ),
     ],
     cohort: Annotated[
-        Path | None,
-        typer.Option(help="Cohort behind the curves; by default the one that is shipped.", show_default=False),
+        Path | None, typer.Option(help="Cohort behind the curves.", show_default="the one that is shipped")
     ] = None,
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Scales, ranks and spectra of several checkpoints by component and depth, before a cohort of trained models."""
-    from seedbed.analysis.compare import analyze, sources
-    from seedbed.analysis.run import versions
-    from seedbed.laws.cohort import read_cohort
-    from seedbed.report.compare_page import compare_page
-    from seedbed.report.compare_rows import compared_tables
+    """The weights of several checkpoints side by side.
 
-    band = read_cohort(None if cohort is None else str(cohort))
-    found = sources(checkpoints)
-    key = {"analysis": "compare", "files": {one.name: one.files for one in found}, "versions": versions()}
-    with work(out, overwrite, key, "weights of") as (parts, tell):
-        result = analyze(found, parts, tell)
-    page = compare_page(result, band, {"command": command_line(), **versions()})
-    present(result, page, compared_tables(result.models), out, as_json)
+    Scales, ranks and spectra by component and depth, before the band of a cohort of trained models (S1, S2).
+    """
+    with work(out, overwrite) as keep:
+        from seedbed.analysis.compare import analyze, sources
+        from seedbed.analysis.provenance import provenance
+        from seedbed.analysis.run import versions
+        from seedbed.data.progress import spinner
+        from seedbed.laws.cohort import read_cohort
+        from seedbed.report.compare_page import compare_page
+        from seedbed.report.compare_rows import compared_tables
+
+        band = read_cohort(None if cohort is None else str(cohort))
+        with spinner("weights of") as tell:
+            found = sources(checkpoints)
+            files = {one.name: one.files for one in found}
+            result = analyze(found, keep({"analysis": "compare", "files": files, "versions": versions()}), tell)
+        page = compare_page(result, band, provenance(command_line(), files))
+        present(result, page, compared_tables(result.models), out, as_json)

@@ -17,22 +17,28 @@ class Over(StrEnum):
 
 
 def dynamics(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, eight at most.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, at most 8.")],
     over: Annotated[Over, typer.Option(help="What the figures have along the axis.")] = Over.step,
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Rank, alignment of rows and scale of each component over the checkpoints of runs, side by side.
+    """How the weights of runs move over their checkpoints.
 
-    Step 0 and what a run recorded by itself (train.weights_every) are among the points.
+    Rank, alignment of rows and scale of each component, side by side. Step 0 and what a run recorded by itself
+    (train.weights_every) are among the points (S0).
     """
-    from seedbed.analysis.dynamics import analyze
-    from seedbed.analysis.run import versions
-    from seedbed.report.dynamics_page import dynamics_page
+    with work(out, overwrite) as keep:
+        from seedbed.analysis.dynamics import analyze
+        from seedbed.analysis.provenance import provenance
+        from seedbed.analysis.run import versions
+        from seedbed.data.progress import spinner
+        from seedbed.report.dynamics_page import dynamics_page
 
-    with work(out, overwrite, {"analysis": "dynamics", **versions()}, "dynamics") as (parts, tell):
-        result = analyze(runs, parts, tell)
-        page = dynamics_page(result, command_line(), over.value)
-    tables = {"rows": result.rows, "turns": result.turns, "runs": result.runs, "references": result.references}
-    present(result, page, tables, out, as_json)
+        # the names of parts say which weights they are of
+        with spinner("dynamics") as tell:
+            result = analyze(runs, keep({"analysis": "dynamics", "versions": versions()}), tell)
+        files = {run.path: {"weights of its checkpoints": run.weights_sha256} for run in result.runs}
+        tables = {"rows": result.rows, "turns": result.turns, "runs": result.runs, "references": result.references}
+        page = dynamics_page(result, provenance(command_line(), files), over.value)
+        present(result, page, tables, out, as_json)

@@ -1,9 +1,10 @@
-"""What every analysis does with its result: tables in the terminal or one JSON document, and a folder on request."""
+"""What all analyses share: options, the folder that keeps their parts, and how a result is shown."""
 
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seedbed.cli.output import console, finite, note, print_json, table
-from seedbed.errors import InputError
+from seedbed.errors import InputError, SignalStop
 
 if TYPE_CHECKING:
     from seedbed.analysis.parts import Parts
     from seedbed.measure.table import Rows
     from seedbed.report.sections import Page
 
+MODEL = "a run, a checkpoint of a run, a Hugging Face folder, or a GGUF file"
+MODELS = "Runs, checkpoints of runs, Hugging Face folders, GGUF files"
+Data = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--data", help="Texts to read: JSONL, text or Parquet files, folders of them, stores; may be repeated.",
+        show_default="what runs hold out of their stores",
+    ),
+]  # fmt: skip
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -25,40 +35,75 @@ Out = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
-Data = Annotated[
-    list[Path],
-    typer.Option(
-        "--data",
-        help="Texts to read: JSONL, text or Parquet files, folders of them, stores; may be repeated.",
-    ),
-]
+
+
+def documents_option(default: str) -> Any:
+    return typer.Option("--documents", min=1, help="Documents to read, in turns from the files.", show_default=default)
+
+
+def length_option(default: int) -> Any:
+    """``--length``, which `common_length` makes a number."""
+    return typer.Option(
+        "--length",
+        min=2,
+        help="Tokens that a document is cut to; every model must read so many.",
+        show_default=f"{default}, or what all models read",
+    )
 
 
 @contextmanager
-def work(out: Path | None, overwrite: bool, key: Any, title: str) -> Iterator[tuple["Parts", Callable[[str], None]]]:
-    """What a long analysis needs: parts that are kept in ``out``, so that the same command goes on after an
-    interruption, and a function that shows how far it is.
+def work(out: Path | None, overwrite: bool) -> Iterator[Callable[[Any], "Parts"]]:
+    """Check ``out``, before anything is loaded, and hold it for this process. Yields what opens, for a key, the parts
+    that are kept there, so that the same command goes on after an interruption; they go when the block ends well.
 
-    Raises InputError, before anything is measured, where ``out`` has a result, and ``overwrite`` is not asked for, or
-    holds something else.
+    Raises InputError where ``out`` has a result, and ``overwrite`` is not asked for, holds something else, or another
+    process works in it; SignalStop, which says what is kept, for Ctrl-C.
     """
     from seedbed.analysis.parts import FILE, Parts
-    from seedbed.data.progress import spinner
+    from seedbed.files.lock import folder_lock
+
+    def keep(key: Any) -> Parts:
+        parts = Parts(out, key)
+        if len(parts):
+            note(f"{out}: goes on; {len(parts)} parts were measured before")
+        elif out is not None and (out / FILE).exists():
+            note(f"{out}: what is kept there is of other files, options or versions; all is measured anew")
+        return parts
+
+    _check(out, overwrite)
+    kept = "nothing is kept without -o FOLDER"
+    if out is not None:
+        kept = f"what was finished is kept in {out}, and the same command goes on from there"
+    with interruptible(kept), nullcontext() if out is None else folder_lock(out):
+        _check(out, overwrite)  # another process may have come to its end meanwhile
+        yield keep
+        if out is not None:
+            for name in (FILE, ".lock"):
+                (out / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def interruptible(kept: str) -> Iterator[None]:
+    """Let Ctrl-C say what is ``kept``."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SignalStop(signal.SIGINT, kept) from None
+
+
+def _check(out: Path | None, overwrite: bool) -> None:
+    if out is None or not (out.exists() or out.is_symlink()):
+        return
+    from seedbed.analysis.parts import FILE
     from seedbed.report.results import RESULT
 
-    if out is not None and (out.exists() or out.is_symlink()):
-        if not out.is_dir():
-            raise InputError(f"{out}: is a file; name a folder for the results")
-        if (out / RESULT).exists() and not overwrite:
-            raise InputError(f"{out}: holds a result already; choose another folder or pass --overwrite")
-        if any(out.iterdir()) and not any((out / name).exists() for name in (RESULT, FILE)):
-            raise InputError(f"{out}: holds other files; name a new folder")
-    parts = Parts(out, key)
-    if len(parts):
-        note(f"{out}: goes on; {len(parts)} parts were measured before")
-    with spinner(title) as say:
-        yield parts, say
-    parts.close()
+    if not out.is_dir():
+        raise InputError(f"{out}: is a file; name a folder for the results")
+    if (out / RESULT).exists() and not overwrite:
+        raise InputError(f"{out}: holds a result already; choose another folder or pass --overwrite")
+    names = {path.name for path in out.iterdir()} - {".lock"}
+    if names and names.isdisjoint((RESULT, FILE)):
+        raise InputError(f"{out}: holds other files; name a new folder")
 
 
 def command_line() -> str:
@@ -66,13 +111,11 @@ def command_line() -> str:
     return shlex.join(["seedbed", *sys.argv[1:]])
 
 
-def present(
-    result: Any, page: "Page", tables: Mapping[str, "Rows[Any]"], out: Path | None, as_json: bool, **extra: Any
-) -> None:
-    """Show ``result``, a dataclass, and write its folder. ``extra`` stands in the JSON beside it."""
+def present(result: Any, page: "Page", tables: Mapping[str, "Rows[Any]"], out: Path | None, as_json: bool) -> None:
+    """Show ``result``, a dataclass, and write its folder. The page's provenance stands in the JSON beside it."""
     from seedbed.report.results import write_results
 
-    document = finite({**extra, **asdict(result)})
+    document = finite({"provenance": dict(page.provenance), **asdict(result)})
     shown = None if out is None else write_results(out, page, tables, document)
     if as_json:
         print_json({"report": None if shown is None else str(shown), **document})

@@ -1,45 +1,48 @@
 """seedbed analyze residual: the residual stream through the layers, during and after training."""
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from seedbed.cli.analyze.present import Out, command_line, present, work
+from seedbed.cli.analyze.present import MODELS, Data, Out, command_line, documents_option, length_option, present, work
 from seedbed.cli.options import Overwrite
 from seedbed.cli.output import Json
 
+LENGTH = 1024
+
 
 def residual(
-    checkpoints: Annotated[
-        list[Path],
-        typer.Argument(metavar="CHECKPOINT...", help="Runs, their checkpoints, Hugging Face folders; at most 8."),
-    ],
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Texts to read: files, folders of them, stores; may be repeated.",
-            show_default="what the first run holds out",
-        ),
-    ] = None,
+    checkpoints: Annotated[list[Path], typer.Argument(metavar="CHECKPOINT", help=f"{MODELS}; at most 8.")],
+    data: Data = None,
+    documents: Annotated[int | None, documents_option("64")] = 64,
+    length: Annotated[int | None, length_option(LENGTH)] = None,
     every_checkpoint: Annotated[
         bool,
         typer.Option("--every-checkpoint", help="Of a run all checkpoints, and its weights before the first step."),
     ] = False,
-    documents: Annotated[int, typer.Option(min=1, help="Texts to read.")] = 64,
-    length: Annotated[int, typer.Option(min=2, help="Tokens of a document, at most.")] = 1024,
     out: Out = None,
-    as_json: Json = False,
     overwrite: Overwrite = False,
+    as_json: Json = False,
 ) -> None:
-    """Norm and variance of the residual stream by layer, what branches add to it, what epsilons mask (S0)."""
-    from seedbed.analysis.residual import analyze
-    from seedbed.report.residual_page import residual_page
+    """The residual stream through the layers.
 
-    # the names of parts say which weights and tokens they are of
-    with work(out, overwrite, ["residual", version("seedbed")], "residual stream") as (parts, tell):
-        result = analyze(checkpoints, data or [], parts, tell, every_checkpoint, documents, length)
-        provenance = {"command": command_line(), "seedbed": version("seedbed")}
+    Its norm and variance by layer, what branches add to it, what epsilons mask, during and after training (S0).
+    """
+    with work(out, overwrite) as keep:
+        from seedbed.analysis.models import common_length
+        from seedbed.analysis.provenance import provenance
+        from seedbed.analysis.residual import analyze
+        from seedbed.analysis.run import versions
+        from seedbed.data.progress import spinner
+        from seedbed.report.residual_page import residual_page
+
+        length = common_length(checkpoints, length, LENGTH)
+        # the names of parts say which weights and tokens they are of
+        parts = keep({"analysis": "residual", "versions": versions()})
+        with spinner("residual stream") as tell:
+            result = analyze(checkpoints, data or [], parts, tell, every_checkpoint, documents, length)
+        files = {f"{one.model}, {one.source}": {"weights": one.weights_sha256} for one in result.members}
         tables = {"models": result.members, "stream": result.stream, "norms": result.norms}
-        present(result, residual_page(result, provenance), tables, out, as_json)
+        page = residual_page(result, provenance(command_line(), files, result.data))
+        present(result, page, tables, out, as_json)

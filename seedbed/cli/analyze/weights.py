@@ -5,32 +5,38 @@ from typing import Annotated
 
 import typer
 
-from seedbed.cli.analyze.present import Out, command_line, present, work
+from seedbed.cli.analyze.present import MODEL, Out, command_line, present, work
 from seedbed.cli.options import Overwrite
 from seedbed.cli.output import Json
 
 
 def weights(
-    checkpoint: Annotated[Path, typer.Argument(help="A run, one of its checkpoints, or a Hugging Face checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help=f"{MODEL[0].upper()}{MODEL[1:]}.")],
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Spectra, ranks, scales and row cosines of every matrix, by component and depth, beside Gaussian matrices."""
-    from seedbed.analysis.checkpoints import fingerprint, open_checkpoint
-    from seedbed.analysis.run import versions
-    from seedbed.analysis.weights import analyze
-    from seedbed.report.weights_page import weights_page
+    """Scale, rank and row cosines of every matrix.
 
-    opened = open_checkpoint(checkpoint)
-    key = {"analysis": "weights", "files": fingerprint(opened), "versions": versions()}
-    with work(out, overwrite, key, f"{checkpoint}") as (parts, tell):
-        result = analyze(opened, parts, tell)
-    page = weights_page(result, {"command": command_line(), **versions()})
-    tables = {
-        "matrices": result.matrices,
-        "components": result.components,
-        "profiles": result.profiles,
-        "spectra": result.singular_values,
-    }
-    present(result, page, tables, out, as_json)
+    By component and depth, beside Gaussian matrices of the same shapes, with spectra and densities (S0, S1, S2).
+    """
+    with work(out, overwrite) as keep:
+        from seedbed.analysis.checkpoints import fingerprint, open_checkpoint
+        from seedbed.analysis.provenance import provenance
+        from seedbed.analysis.run import versions
+        from seedbed.analysis.weights import analyze
+        from seedbed.data.progress import spinner
+        from seedbed.report.weights_page import weights_page
+
+        with spinner(f"weights of {checkpoint}") as tell:
+            opened = open_checkpoint(checkpoint)
+            files = fingerprint(opened)
+            result = analyze(opened, keep({"analysis": "weights", "files": files, "versions": versions()}), tell)
+        tables = {
+            "matrices": result.matrices,
+            "components": result.components,
+            "profiles": result.profiles,
+            "spectra": result.singular_values,
+        }
+        page = weights_page(result, provenance(command_line(), {str(checkpoint): files}))
+        present(result, page, tables, out, as_json)
