@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seedbed.analysis.attention_sums import OF_HEADS, head_rows, interval, joined, layer_row, place_rows
-from seedbed.analysis.models import LanguageModel, open_model
+from seedbed.analysis.models import LanguageModel, common_length, open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.texts import Text, Texts, batches, padded, texts_for
 from seedbed.data.tokenizer import Tokenizer
@@ -64,22 +64,19 @@ def members(
         raise InputError(
             f"{paths[CHECKPOINTS]}: {len(paths)} checkpoints are given, at most {CHECKPOINTS} are compared"
         )
+    length = common_length(paths, length, LENGTH)
     opened = [_opened(path, keep=len(paths) == 1) for path in paths]
-    length = min(LENGTH, *(limit for _, _, limit, _ in opened)) if length is None else length
-    for path, _, limit, _ in opened:
-        if length > limit:
-            raise InputError(f"--length {length}: {path} reads at most {limit} tokens")
     labels = distinct_names(paths)
     return length, [
         Member(label, path, texts_for(path, data, tokenizer, length, count), kept)
-        for label, (path, tokenizer, _, kept) in zip(labels, opened, strict=True)
+        for label, (path, tokenizer, kept) in zip(labels, opened, strict=True)
     ]
 
 
-def _opened(path: Path, keep: bool) -> tuple[Path, Tokenizer, int, LanguageModel | None]:
+def _opened(path: Path, keep: bool) -> tuple[Path, Tokenizer, LanguageModel | None]:
     model = open_model(path)
     _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
-    return path, model.tokenizer, model.max_length, model if keep else None
+    return path, model.tokenizer, model if keep else None
 
 
 def analyze(length: int, compared: Sequence[Member], parts: Parts, tell: Tell) -> Attention:
@@ -109,10 +106,13 @@ class _Scores(NamedTuple):
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """The last names of paths, with as much before them as tells them apart."""
+    """The last names of paths, with as much before them as tells them apart. Raises InputError for one given twice."""
     parts = [path.resolve().parts[1:] for path in paths]
+    for path, part in zip(paths, parts, strict=True):
+        if parts.count(part) > 1:
+            raise InputError(f"{path}: given twice; give each checkpoint once")
     depth = 1
-    while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(set(parts)):
+    while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(parts):
         depth += 1
     return ["/".join(part[-depth:]) for part in parts]
 

@@ -56,22 +56,23 @@ def analyze(
     found = exchanges.found
     if base is not None:
         _check_tokens(checkpoint, base, found)
-    lines = _lines(found, checkpoint.tokenizer.bos_id)
+    begins = checkpoint.tokenizer.bos_token or ""
+    opens = begins != "" and begins in (checkpoint.tokenizer.chat_template or "")
+    start = None if opens else checkpoint.tokenizer.bos_id
+    lines = _lines(found, start)
     measured = [
         _losses(model, role, lines, parts, tell, tokens)
         for role, model in (("checkpoint", checkpoint), ("base", base))
         if model is not None
     ]
     same_name = base is not None and base.name == checkpoint.name
-    begins = checkpoint.tokenizer.bos_token or ""
-    begin = 0 if checkpoint.tokenizer.bos_id is not None else 1
-    rows = Rows(_row(exchange, begin, *losses) for exchange, *losses in zip(found, *measured, strict=True))
+    rows = Rows(_row(exchange, int(start is None), *losses) for exchange, *losses in zip(found, *measured, strict=True))
     return IfdResult(
         checkpoint=checkpoint.name + (" (checkpoint)" if same_name else ""),
         base=None if base is None else base.name + (" (base)" if same_name else ""),
         template=exchanges.template,
         begins=begins,
-        begin_opens_turns=begins != "" and begins in (checkpoint.tokenizer.chat_template or ""),
+        begin_opens_turns=opens,
         base_has_template=base is not None and base.tokenizer.chat_template is not None,
         rows=rows,
         summaries=Rows(
@@ -118,12 +119,13 @@ def _check_tokens(checkpoint: LanguageModel, base: LanguageModel, found: Sequenc
         )
 
 
-def _lines(found: Sequence[Exchange], bos_id: int | None) -> list[_Line]:
-    """Each response with its instruction and without: the same ids, both after the same token."""
+def _lines(found: Sequence[Exchange], start: int | None) -> list[_Line]:
+    """Each response with its instruction and without: the same ids. Alone it stands after ``start``; where that is
+    None, as after a token behind which a role is named, its first token is read but counts in neither.
+    """
     lines = []
     for place, exchange in enumerate(found):
-        start = exchange.response_ids[:1] if bos_id is None else [bos_id]
-        alone = start + exchange.response_ids[bos_id is None :]
+        alone = exchange.response_ids if start is None else [start, *exchange.response_ids]
         counted = len(alone) - 1
         lines.append(_Line(2 * place, exchange.where, exchange.prompt_ids + exchange.response_ids, counted))
         lines.append(_Line(2 * place + 1, exchange.where, alone, counted))
@@ -158,8 +160,8 @@ def _means(model: LanguageModel, group: Sequence[_Line]) -> list[float]:
     return means.tolist()
 
 
-def _row(exchange: Exchange, begin: int, checkpoint: ResponseLosses, base: ResponseLosses | None = None) -> IfdRow:
-    lengths = len(exchange.prompt_ids), len(exchange.response_ids) - begin
+def _row(exchange: Exchange, uncounted: int, checkpoint: ResponseLosses, base: ResponseLosses | None = None) -> IfdRow:
+    lengths = len(exchange.prompt_ids), len(exchange.response_ids) - uncounted
     if base is None:
         return IfdRow(exchange.id, exchange.where, *lengths, checkpoint)
     ratio = checkpoint.conditional / base.conditional

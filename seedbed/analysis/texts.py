@@ -184,8 +184,12 @@ def _sources(
         sections = [{"field": text_field, "action": "train"}]
         spec = Spec.model_validate({"sources": files, "tokenizer": str(tokenizer.folder), "sections": sections})
         sources += [documents(file, spec, counts) for file in list_inputs(spec.sources)]
+    stores: set[Path] = set()
     for path in paths:
         if is_store(path):
+            if (place := Path(path).resolve()) in stores:
+                raise InputError(f"{path}: given twice; its documents would be read twice")
+            stores.add(place)
             sources += stored_documents(path, counts.skipped)
     return sources
 

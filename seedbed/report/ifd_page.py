@@ -73,17 +73,17 @@ def _how_read(result: IfdResult) -> list[str]:
     else:
         own = "the checkpoint's own chat template" if result.template == "tokenizer" else f"template {result.template}"
         told = f"Records are read as conversations, with {own}."
-    if result.begins:
+    if result.begin_opens_turns:
+        start = (
+            f"The chat template opens turns with {result.begins}, the begin of text: behind it the name of a role is "
+            "expected, not a response. So without the instruction a response is read by itself, and no loss counts "
+            "its first token."
+        )
+    elif result.begins:
         start = f"Both losses start from {result.begins}, the begin of text, and count every token of the response."
     else:
         start = "The tokenizer has no begin of text, so that no loss counts the first token of a response."
     paragraphs = [f"{told} {start} The response's token ids are the same in both."]
-    if result.begin_opens_turns:
-        paragraphs.append(
-            f"The chat template opens turns with {result.begins}: behind it alone, a response stands where the name of "
-            "a role is expected. That raises the loss of its first tokens without the instruction, and lowers IFD, "
-            "most of short responses."
-        )
     if result.base is not None and result.template != "none" and not result.base_has_template:
         paragraphs.append(
             f"{result.base} has no chat template of its own: it may never have seen the control tokens before the "

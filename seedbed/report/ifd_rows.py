@@ -68,9 +68,10 @@ class IfdResult:
     template: str
     """`tokenizer`, `chatml`, a file, or `none`: plain text."""
     begins: str
-    """The token that both losses start from; "": the first response token, which then no loss counts."""
+    """The begin of text, after which a response alone is read; "": there is none."""
     begin_opens_turns: bool
-    """Whether the checkpoint's chat template spells that token, as in ChatML of SmolLM2."""
+    """Whether the checkpoint's chat template spells it, as SmolLM2's does: a response alone is read without it. Then,
+    as where there is none, no loss counts the first token of a response."""
     base_has_template: bool
     """Whether the tokenizer of the base has a chat template of its own."""
     rows: Rows[IfdRow]

@@ -22,7 +22,8 @@ PNG_DPI = 200
 
 def write_results(folder: Path, page: Page, tables: Mapping[str, Rows[Any]], result: Any) -> Path:
     """Write ``report.html``, ``NAME.csv`` of each table, ``figures/NAME.svg`` and ``.png``, and last ``result.json``,
-    JSON values that hold everything; returns the page's path. Warns once of characters that no font here has.
+    JSON values that hold everything; returns the page's path. Tables and figures of an earlier result go, which this
+    one has not. Warns once of characters that no font here has.
     """
     unset: set[str] = set()
     for picture in page.pictures:
@@ -38,6 +39,11 @@ def write_results(folder: Path, page: Page, tables: Mapping[str, Rows[Any]], res
     for name, rows in tables.items():
         write_atomic(folder / f"{name}.csv", rows.to_csv())
     write_atomic(folder / PAGE, page_html(page))
+    pictures = {picture.name for picture in page.pictures}
+    for pattern, written in (("*.csv", set(tables)), ("figures/*.svg", pictures), ("figures/*.png", pictures)):
+        for file in folder.glob(pattern):
+            if file.stem not in written:
+                file.unlink()
     write_atomic(folder / RESULT, json.dumps(result, ensure_ascii=False, indent=1, allow_nan=False))
     return folder / PAGE
 

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from seedbed.facts.fact import in_order
 from seedbed.laws.cohort import Cohort, Curve
 from seedbed.measure.density import z_scores
-from seedbed.measure.rows import ComponentRow
+from seedbed.measure.rows import ComponentRow, ProfileRow
 from seedbed.report.style import ARMS, FAINT, GREY, INK, WIDTH, labelled, log_scale, panels, style
 from seedbed.report.weights_rows import Weights
 
@@ -99,7 +99,9 @@ def depth_figure(models: Sequence[Weights], cohort: Cohort | None = None) -> Fig
             for panel, field in zip(line, DEPTH_MEASURES, strict=True):
                 _band(panel, cohort, role, field)
                 for index, model in enumerate(models):
-                    _profile(panel, model, index, role, field, len(models) > 1)
+                    _profile(panel, model, index, role, field)
+                if field in BESIDE_GAUSSIAN:
+                    _beside(panel, models, role, field)
                 low, high = panel.get_ylim()
                 panel.set_ylim(0 if low < 0.35 * high else low, high + 0.06 * (high - low))
                 panel.locator_params(axis="y", nbins=3)
@@ -116,15 +118,27 @@ def depth_figure(models: Sequence[Weights], cohort: Cohort | None = None) -> Fig
         return figure
 
 
-def _profile(axes: Axes, model: Weights, index: int, role: str, field: str, several: bool) -> None:
-    rows = [row for row in model.profiles if row.role == role and getattr(row, field) is not None]
+def _profile(axes: Axes, model: Weights, index: int, role: str, field: str) -> None:
+    rows = _measured(model, role, field)
     color, marker = ARMS[index]
     look = {"color": color, "marker": marker, "markersize": 3.5, "markevery": _sparse(rows), "linewidth": 1.3}
-    xs, ys = [row.depth for row in rows], [getattr(row, field) for row in rows]
-    axes.plot(xs, ys, zorder=3, **look)
-    gaussian = [getattr(row, f"gaussian_{field}") for row in rows] if field in BESIDE_GAUSSIAN else []
-    if gaussian:
-        axes.plot(xs, gaussian, color=color if several else GREY, linestyle="--", linewidth=0.9, zorder=2)
+    axes.plot([row.depth for row in rows], [getattr(row, field) for row in rows], zorder=3, **look)
+
+
+def _beside(axes: Axes, models: Sequence[Weights], role: str, field: str) -> None:
+    """What Gaussian matrices have: one grey line where that is the same for all models, else one of each colour."""
+    curves: dict[tuple[tuple[float, float | None], ...], str] = {}
+    for index, model in enumerate(models):
+        curve = tuple((row.depth, getattr(row, f"gaussian_{field}")) for row in _measured(model, role, field))
+        if curve:
+            curves.setdefault(curve, ARMS[index][0])
+    for curve, color in curves.items():
+        look = {"color": color if len(curves) > 1 else GREY, "linewidth": 0.9, "zorder": 2}
+        axes.plot(*zip(*curve, strict=True), linestyle="--", **look)
+
+
+def _measured(model: Weights, role: str, field: str) -> list[ProfileRow]:
+    return [row for row in model.profiles if row.role == role and getattr(row, field) is not None]
 
 
 def _sparse(points: Sequence[object]) -> int:
@@ -151,7 +165,7 @@ def trends_figure(model: Weights) -> Figure:
         figure, axes = panels(2, 2, WIDTH, 5.6, sharex=True)
         for panel, (field, label) in zip(axes, DEPTH_MEASURES.items(), strict=True):
             for index, role in enumerate(roles):
-                rows = [row for row in model.profiles if row.role == role and getattr(row, field) is not None]
+                rows = _measured(model, role, field)
                 scores = z_scores([getattr(row, field) for row in rows])
                 if scores is not None:
                     color, marker = ARMS[index % len(ARMS)]

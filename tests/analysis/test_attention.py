@@ -104,9 +104,10 @@ def test_batches_and_order_do_not_matter(run, data, monkeypatch):
     assert [row.sink_low for row in apart.layers] == pytest.approx([row.sink_low for row in whole.layers], abs=1e-6)
 
 
-def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data):
-    found = measured([run, foreign, run], data, length=16)
-    assert [row.checkpoint for row in found.differences] == [foreign.name, "run"]
+def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data, tmp_path):
+    copied = shutil.copytree(run, tmp_path / "copied")
+    found = measured([run, foreign, copied], data, length=16)
+    assert [row.checkpoint for row in found.differences] == [foreign.name, "copied"]
     other, same = found.differences
     by_name = {row.checkpoint: row.sink for row in found.models}
     assert other.sink == pytest.approx(by_name["llama"] - by_name["run"])
@@ -194,7 +195,8 @@ def test_names_that_tell_checkpoints_apart(tmp_path):
     assert distinct_names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
     steps = [tmp_path / run / "checkpoints" / "step_10" for run in ("a", "b")]
     assert distinct_names(steps) == ["a/checkpoints/step_10", "b/checkpoints/step_10"]
-    assert distinct_names([tmp_path / "a", tmp_path / "a"]) == ["a", "a"]
+    with pytest.raises(InputError, match=r"a: given twice; give each checkpoint once"):
+        distinct_names([tmp_path / "a", tmp_path / "b", tmp_path / "b" / ".." / "a"])
 
 
 def test_interval_over_documents():

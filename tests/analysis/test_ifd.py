@@ -92,11 +92,16 @@ def test_without_a_begin_of_text_the_first_response_token_counts_in_neither(toke
 @pytest.mark.parametrize(
     ("template", "opens"), [(None, False), ("{{ bos_token }}{{ messages }}", False), ("<|bos|>user", True)]
 )
-def test_a_begin_of_text_that_the_template_spells_is_told(template, opens, tokenizer, monkeypatch):
+def test_behind_a_begin_of_text_that_opens_turns_no_response_stands(template, opens, tokenizer, monkeypatch):
     assert tokenizer.bos_token == "<|bos|>"
     monkeypatch.setattr(tokenizer, "chat_template", template)
-    result = run(known(tokenizer, {}), None, exchanges(([tokenizer.bos_id, 9], [5, 5])))
-    assert result.begin_opens_turns == opens
+    model = known(tokenizer, {tokenizer.bos_id: 1 / 1024, 9: 1 / 64, 5: 1 / 4})  # 10, 6 and 2 bits
+    result = run(model, None, exchanges(([tokenizer.bos_id, 9], [5, 5, 5])))
+    (row,) = result.rows
+    assert (row.response_tokens, result.begins, result.begin_opens_turns) == (3 - opens, "<|bos|>", opens)
+    conditional, unconditional = (2, 2) if opens else ((6 + 2 + 2) / 3, (10 + 2 + 2) / 3)
+    assert row.checkpoint.conditional == pytest.approx(conditional * math.log(2), rel=1e-6)
+    assert row.checkpoint.unconditional == pytest.approx(unconditional * math.log(2), rel=1e-6)
 
 
 def test_share_above_one_lengths_and_short_responses(tokenizer):

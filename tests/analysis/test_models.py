@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from seedbed.analysis import models
 from seedbed.analysis.causal import body_of
 from seedbed.analysis.checkpoints import fingerprint
-from seedbed.analysis.models import LanguageModel, open_model
+from seedbed.analysis.models import LanguageModel, common_length, open_model, reads
 from seedbed.api import fit
 from seedbed.data.store import Store
 from seedbed.data.tokenizer import load_tokenizer
@@ -160,7 +160,7 @@ def test_a_module_at_hand(tiny_store, foreign_tokenizer_folder):
 
 def test_a_run_and_other_formats_open_alike(run, foreign_folder, foreign_tokenizer_folder, tmp_path):
     ours = open_model(run)
-    assert (ours.name, ours.max_length) == ("run", 32)
+    assert (ours.name, ours.max_length, reads(run)) == ("run", 32, 32)
     assert list(fingerprint(ours)) == ["model.safetensors"]
     folder = foreign_folder("llama")
     pickles = save_pickles(build("llama"), tmp_path / "bin")
@@ -176,7 +176,16 @@ def test_a_run_and_other_formats_open_alike(run, foreign_folder, foreign_tokeniz
         assert torch.equal(opened.losses(ids), wanted.losses(ids)), path
         assert opened.tokenizer.encode("the small seed grows under a blue stone") == ids[0].tolist()
         assert opened.tokenizer.eos_id == wanted.tokenizer.eos_id == 1
-        assert opened.max_length == LENGTH
+        assert opened.max_length == LENGTH == reads(path)
+
+
+def test_one_length_for_all(run, foreign_folder):
+    paths = [foreign_folder("llama"), run]
+    assert LENGTH != 32
+    assert [common_length(paths, None, default) for default in (8, 1024)] == [8, min(LENGTH, 32)]
+    assert common_length(paths, 7, 512) == 7
+    with pytest.raises(InputError, match=f"--length {LENGTH + 33}: .* reads at most {LENGTH} tokens"):
+        common_length(paths, LENGTH + 33, 512)
 
 
 def test_what_predicts_no_next_token_is_refused(tmp_path, foreign_tokenizer_folder):

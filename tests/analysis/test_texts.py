@@ -18,6 +18,7 @@ from seedbed.analysis.texts import (
     held_out_texts,
     padded,
     read_texts,
+    shared_store,
     texts_for,
 )
 from seedbed.api import fit
@@ -132,6 +133,12 @@ def test_a_store_has_its_held_out_documents_whole(store, tokenizer):
     assert sorted(Counter(text.domain for text in read_texts([folder], tokenizer, 512, 5).texts).values()) == [2, 3]
 
 
+def test_a_store_that_is_given_twice(store, tokenizer):
+    folder, _ = store
+    with pytest.raises(InputError, match="given twice; its documents would be read twice"):
+        read_texts([folder, folder / "train" / ".."], tokenizer, 512)
+
+
 def test_a_rest_is_not_put_behind_another_document(tmp_path, tokenizer):
     """The longest rest, of "seed", comes right behind the beginning of "green", and begins where that ends."""
     documents = [" ".join([word] * count) for word, count in (("seed", 24), ("stone", 30), ("green", 28))]
@@ -167,11 +174,21 @@ def test_a_run_has_the_texts_of_its_store(tiny_store, tmp_path, monkeypatch):
         assert [text.text for text in texts_for(path, [], tokenizer, 32, 2).texts] == [
             text.text for text in wanted.texts[:2]
         ]
+    assert shared_store([tmp_path, step, run]).samefile(tiny_store)
     (tmp_path / "store").unlink()
     with pytest.raises(InputError, match=r"runs/a: its store, store, is not there; name texts"):
         held_out_texts(run, tokenizer, 32)
     with pytest.raises(InputError, match=r"has no texts of its own; name files"):
         texts_for(tmp_path, [], tokenizer, 32)
+    with pytest.raises(InputError, match=r"has no texts of its own; name files"):
+        shared_store([tmp_path])
+
+    other = tmp_path / "store"  # another one where the run's was
+    make_store([Written("a", "the stone."), Written("b", "the bed.")], tokenizer, other, seq_len=32)
+    monkeypatch.chdir(tmp_path)
+    fit(config(tiny_store, Path("runs/b"), "train.steps=2"), lambda _: None)
+    with pytest.raises(InputError, match=r"runs/b and .*runs/a: were trained on different stores, .*name files"):
+        shared_store([Path("runs/b"), run])
 
 
 def test_a_store_that_holds_nothing_out(tmp_path, tokenizer):

@@ -60,6 +60,7 @@ def test_one_run_as_json(seedbed, runs, data):
     ("arguments", "problem"),
     [
         (["{0}", "{1}", "{0}", "--data", "{data}"], "give one model, or two: BASE CHECKPOINT"),
+        (["{0}", "{0}", "--data", "{data}"], "are the same weights; give two models"),
         (["{0}/none", "--data", "{data}"], "none"),
         (["{0}", "--data", "{data}.none"], "no such file or folder"),
         (["{0}", "--data", "{data}", "--response-field", "answr"], "sft.jsonl:1: no field 'answr'"),

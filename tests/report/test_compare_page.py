@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 from models import made
 
 from seedbed.laws.cohort import read_cohort
@@ -9,6 +10,8 @@ from seedbed.measure.table import Rows
 from seedbed.report.compare_page import compare_page
 from seedbed.report.compare_rows import Comparison
 from seedbed.report.render import number
+from seedbed.report.style import ARMS, GREY
+from seedbed.report.weights_figures import depth_figure
 
 
 def test_a_column_a_checkpoint_and_the_ratio_to_gaussian_matrices():
@@ -36,3 +39,14 @@ def test_what_only_one_has_is_shown_and_the_rest_is_named():
     assert "a, initialized: 3 matrices were not measured" in said
     only = compare_page(Comparison([kept, replace(kept, name="b, initialized")]), read_cohort(None), {})
     assert [picture.name for picture in only.pictures] == ["components", "depth"]
+
+
+def test_gaussian_lines_are_grey_where_all_models_share_them():
+    a, b, wide = made("a", layers=2), made("b", 1, layers=2), made("wide", 1, layers=2, width=32)
+    for models, colours in (([a, b], {GREY}), ([a, wide], {ARMS[0][0], ARMS[1][0]})):
+        panel = depth_figure(models).axes[1]  # stable rank of the first component
+        dashed = [
+            line.get_color() for line in panel.lines if line.get_linestyle() == "--" and np.size(line.get_xdata())
+        ]
+        assert set(dashed) == colours
+        assert len(dashed) == len(colours)

@@ -73,7 +73,9 @@ def test_what_the_page_says_of_the_reading():
     assert "template chatml" in chat and "Both losses start from &lt;|bos|&gt;" in chat
     assert "no chat template of its own" not in chat
     assert "opens turns with" not in chat
-    assert "opens turns with &lt;|bos|&gt;" in page_html(ifd_page(result(True, begin_opens_turns=True), {}))
+    opens = page_html(ifd_page(result(True, begin_opens_turns=True), {}))
+    assert "opens turns with &lt;|bos|&gt;" in opens and "no loss counts its first token" in opens
+    assert "Both losses start from" not in opens
 
 
 def test_a_page_of_a_single_record():

@@ -1,8 +1,10 @@
 import warnings
+from dataclasses import dataclass
 
 import pytest
 from matplotlib.figure import Figure
 
+from seedbed.measure.table import Rows
 from seedbed.report.results import write_results
 from seedbed.report.sections import Page, Picture, Section
 
@@ -34,3 +36,32 @@ def test_other_warnings_of_a_figure_are_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(Figure, "savefig", warned)
     with pytest.warns(UserWarning, match="something else"):
         write_results(tmp_path, page("x"), {}, {})
+
+
+@dataclass(frozen=True)
+class Row:
+    n: int
+
+
+def test_tables_and_figures_of_an_earlier_result_do_not_stay(tmp_path):
+    table = Rows([Row(1)])
+    write_results(tmp_path, page("x"), {"old": table, "both": table}, {})
+    (tmp_path / "notes.md").write_text("mine")
+    (tmp_path / "figures" / "one.png").rename(tmp_path / "figures" / "gone.png")
+    (tmp_path / "figures" / "one.svg").rename(tmp_path / "figures" / "gone.svg")
+    write_results(tmp_path, page("y"), {"both": table, "new": table}, {})
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == {
+        "report.html", "result.json", "both.csv", "new.csv", "figures/one.svg", "figures/one.png", "notes.md",
+    }  # fmt: skip
+
+
+def test_an_earlier_result_stays_whole_until_the_new_files_are_there(tmp_path, monkeypatch):
+    write_results(tmp_path, page("x"), {"old": Rows([Row(1)])}, {})
+
+    def full(self, *args, **kwargs):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Figure, "savefig", full)
+    with pytest.raises(OSError, match="no space"):
+        write_results(tmp_path, page("y"), {}, {})
+    assert (tmp_path / "old.csv").exists()

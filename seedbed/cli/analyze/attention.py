@@ -9,14 +9,12 @@ from seedbed.cli.analyze.present import MODELS, Data, Out, command_line, documen
 from seedbed.cli.options import Overwrite
 from seedbed.cli.output import Json
 
-LENGTH = 512  # shorter than elsewhere: scores compare at one length, and many models read no more
-
 
 def attention(
     checkpoints: Annotated[list[Path], typer.Argument(metavar="CHECKPOINT", help=f"{MODELS}; at most 4.")],
     data: Data = None,
     documents: Annotated[int | None, documents_option("all")] = None,
-    length: Annotated[int | None, length_option(LENGTH)] = None,
+    length: Annotated[int | None, length_option(512)] = None,
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -27,13 +25,11 @@ def attention(
     """
     with work(out, overwrite) as keep:
         from seedbed.analysis.attention import analyze, members
-        from seedbed.analysis.models import common_length
         from seedbed.analysis.provenance import provenance
         from seedbed.analysis.run import versions
         from seedbed.data.progress import spinner
         from seedbed.report.attention_page import attention_page
 
-        length = common_length(checkpoints, length, LENGTH)
         with spinner("attention") as tell:
             length, compared = members(checkpoints, data or [], length, documents)
             # the names of parts say which weights and tokens they are of

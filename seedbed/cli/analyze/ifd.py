@@ -59,7 +59,10 @@ def ifd(
 
         with spinner("ifd") as tell:
             *bases, checkpoint = opened = [open_model(path) for path in models]
-            files = {str(path): fingerprint(model) for path, model in zip(models, opened, strict=True)}
+            weights = [fingerprint(model) for model in opened]
+            if len(weights) > 1 and weights[0] == weights[1]:
+                raise InputError(f"{models[0]} and {models[1]}: are the same weights; give two models")
+            files = {str(path): found for path, found in zip(models, weights, strict=True)}
             length = min(model.max_length for model in opened)
             fields = Fields(prompt_field, response_field)
             exchanges = read_exchanges(data, checkpoint.tokenizer, length, fields, chat_template, records, on_bad.value)
