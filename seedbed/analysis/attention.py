@@ -17,8 +17,8 @@ from seedbed.analysis.attention_sums import OF_HEADS, head_rows, interval, joine
 from seedbed.analysis.models import LanguageModel, common_length, open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.texts import Text, Texts, batches, padded, texts_for
-from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
+from seedbed.files.jsonl import OnBad
 from seedbed.measure.attention import AttentionSums, NotExplainedError
 from seedbed.measure.table import Rows
 from seedbed.measure.watch import watching
@@ -38,6 +38,8 @@ LENGTH = 512
 CHECKPOINTS = 4
 BATCH = 2**12
 """Tokens read at once."""
+KEPT = 2**29
+"""Parameters of models, 2 GB in fp32, that stay in memory from the first look at them until they are measured."""
 Tell = Callable[[str], None]
 
 
@@ -48,35 +50,40 @@ class Member(NamedTuple):
     path: Path
     texts: Texts
     model: LanguageModel | None
-    """Open already where it is the only one: two models need not fit into memory."""
+    """Open already, or None where it is opened again: two large models need not fit into memory."""
 
 
 def members(
-    paths: Sequence[Path], data: Sequence[Path], length: int | None, count: int | None
+    paths: Sequence[Path],
+    data: Sequence[Path],
+    length: int | None,
+    count: int | None,
+    text_field: str = "text",
+    on_bad: OnBad = "strict",
 ) -> tuple[int, list[Member]]:
     """Up to four checkpoints with ``count`` documents (None: all) of ``data`` in their tokens, cut to ``length`` (None:
     512, or what the shortest of the models reads), which is returned first. Without data, runs read what they hold out.
 
-    Raises InputError for more checkpoints, a length that a model does not read, a checkpoint that is none or attends in
-    a way that shows no weights, and data without a text.
+    Each is tried on two tokens, before any is measured. Raises InputError for more checkpoints, a length that a model
+    does not read, a checkpoint that is none or attends in a way that shows no weights, and data without a text.
     """
     if len(paths) > CHECKPOINTS:
         raise InputError(
             f"{paths[CHECKPOINTS]}: {len(paths)} checkpoints are given, at most {CHECKPOINTS} are compared"
         )
     length = common_length(paths, length, LENGTH)
-    opened = [_opened(path, keep=len(paths) == 1) for path in paths]
-    labels = distinct_names(paths)
-    return length, [
-        Member(label, path, texts_for(path, data, tokenizer, length, count), kept)
-        for label, (path, tokenizer, kept) in zip(labels, opened, strict=True)
-    ]
-
-
-def _opened(path: Path, keep: bool) -> tuple[Path, Tokenizer, LanguageModel | None]:
-    model = open_model(path)
-    _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
-    return path, model.tokenizer, model if keep else None
+    compared: list[Member] = []
+    room = KEPT
+    for label, path in zip(distinct_names(paths), paths, strict=True):
+        model = None  # the one before goes first
+        model = open_model(path)
+        _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
+        texts = texts_for(path, data, model.tokenizer, length, count, text_field, on_bad)
+        size = sum(parameter.numel() for parameter in model.module.parameters())
+        keep = size <= room or len(paths) == 1
+        room -= size * keep
+        compared.append(Member(label, path, texts, model if keep else None))
+    return length, compared
 
 
 def analyze(length: int, compared: Sequence[Member], parts: Parts, tell: Tell) -> Attention:
@@ -123,7 +130,7 @@ def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Sco
     if model is None:
         tell(f"opens {path}")
         model = open_model(path)
-    found.skipped.update(texts.skipped)
+    found.skipped[label] = dict(texts.skipped)
     weights = _sha256(model)
     measured: list[dict[str, Any]] = []
     done = 0
@@ -131,6 +138,7 @@ def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Sco
         tell(f"{label}: {done:,} of {texts.tokens:,} tokens")
         measured.append(parts.get(f"{weights} {_tokens_sha256(batch)}", lambda batch=batch: _batch(path, model, batch)))
         done += sum(len(text.ids) for text in batch)
+    tell(f"{label}: {done:,} of {texts.tokens:,} tokens")
 
     queries = np.array([n for part in measured for n in part["queries"]])  # [N]
     late = sum(part["late"] for part in measured)

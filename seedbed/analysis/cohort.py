@@ -9,16 +9,14 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from seedbed.analysis.checkpoints import Checkpoint, open_checkpoint
+from seedbed.analysis.checkpoints import Checkpoint, hashes_of, open_checkpoint
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order
 from seedbed.facts.table import part_of
-from seedbed.files.atomic import sha256
 from seedbed.init.plan import joints
 from seedbed.laws.cohort import GRID, Cohort, Component, Curve, Member, component_of
-from seedbed.measure.spectra import matrix_stats
+from seedbed.measure.spectra import matrix_stats, stacked
 
 
 @dataclass
@@ -76,7 +74,7 @@ def measure(path: str | Path, tell: Callable[[str], None]) -> Measured:
     for number, matrix in enumerate(wanted, 1):
         tell(f"{number} of {len(wanted)} matrices")
         rows = [part_of(checkpoint.read(parameter), part).flatten(1) for parameter, part in matrix.parts]
-        stats = matrix_stats(torch.cat(rows))
+        stats = matrix_stats(stacked(rows))
         if stats.problem is not None or stats.rms is None or stats.entropy_rank is None:
             left_out.append(f"{matrix.name}: {stats.problem}")
             continue
@@ -130,7 +128,7 @@ def _member(checkpoint: Checkpoint, left_out: list[str]) -> Member:
         layers=max(fact.n_layers for fact in facts),
         width=next((fact.d_in for fact in facts if fact.role == "embed"), max(fact.d_in for fact in facts)),
         parameters=sum(math.prod(fact.shape) for fact in facts),
-        sha256=tuple(sha256(file) for file in checkpoint.files),
+        sha256=tuple(hashes_of(checkpoint)),
         left_out=tuple(left_out),
     )
 

@@ -1,13 +1,14 @@
 """Instructions with their responses: records of the usual shapes, as the tokens that a model reads."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seedbed.data.chat import Span
+from seedbed.analysis.texts import in_turns
+from seedbed.data.chat import REASONING, Span
 from seedbed.data.document import Conversation, Piece
 from seedbed.data.document import Sequence as Parts
 from seedbed.data.encode import Encoder
@@ -27,6 +28,7 @@ RESPONSES = ("response", "output", "completion", "answer")
 PLAIN = "none"
 """In place of a chat template: texts, joined by JOINT."""
 JOINT = "\n\n"
+REWRITTEN = "the template rewrites the answer"
 
 Message = dict[str, Any]
 
@@ -53,6 +55,8 @@ class Exchanges:
     """Records that are left out, by reason."""
     files: list[str]
     """That were read."""
+    asked: int | None = None
+    """Records that were asked for, in turns from the files; None: all."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,13 @@ def read_exchanges(
     count: int | None = None,
     on_bad: OnBad = "strict",
 ) -> Exchanges:
-    """The first ``count`` instructions with a response (None: all) of files of any kind that `data prepare` reads.
+    """``count`` instructions with a response (None: all) of files of any kind that `data prepare` reads: the first ones
+    of each file, taken in turns.
 
     Messages: the last turn of the assistant is the response, all before it the instruction. ``chat_template`` None is
     the tokenizer's own where it has one, else plain text. Left out and counted: what has no instruction, no response
-    or one of a single token, and what is longer than ``length`` tokens, since a cut would change the condition.
+    or one of a single token, what is longer than ``length`` tokens, since a cut would change the condition, an answer
+    with reasoning apart from its text, which would be part of the condition, and one that the template rewrites.
 
     Raises InputError for a file that is missing or damaged, a template that cannot be used, a record of another shape
     (counted where ``on_bad`` is "skip"), and where nothing is left.
@@ -87,14 +93,26 @@ def read_exchanges(
     template = None if name == PLAIN else load_template(name, tokenizer)
     encoder = Encoder(tokenizer, template)
     counts = ReadCounts()
-    found: list[Exchange] = []
     files = list_inputs([Source(path=str(path)) for path in paths])
-    records = chain.from_iterable(read_records(file, on_bad, counts) for file in files)
+    read = partial(_exchange, fields=fields, encoder=encoder, plain=template is None)
+    found = in_turns([_read(read_records(file, on_bad, counts), read, length, on_bad, counts) for file in files], count)
+    if not found:
+        why = ", ".join(f"{n:,} × {reason}" for reason, n in counts.skipped.items()) or "the input is empty"
+        raise InputError(f"{paths[0]}: no instruction with a response to read ({why})")
+    return Exchanges(found, name, counts.skipped, [file.path for file in files], count)
+
+
+def _read(
+    records: Iterable[tuple[str, Any]],
+    read: Callable[[Any, str], Exchange],
+    length: int,
+    on_bad: OnBad,
+    counts: ReadCounts,
+) -> Iterator[Exchange]:
+    """What ``read`` makes of records; those that are left out are counted."""
     for where, record in records:
-        if count is not None and len(found) == count:
-            break
         try:
-            exchange = _exchange(record, where, fields, encoder, template is None)
+            exchange = read(record, where)
             if len(exchange.prompt_ids) + len(exchange.response_ids) > length:
                 raise LeftOut(f"longer than {length:,} tokens")
         except LeftOut as reason:
@@ -109,11 +127,7 @@ def read_exchanges(
                 raise InputError(f"{refused}{OR_SKIP}") from None
             counts.skip("refused by the chat template", where, record)
         else:
-            found.append(exchange)
-    if not found:
-        why = ", ".join(f"{n:,} × {reason}" for reason, n in counts.skipped.items()) or "the input is empty"
-        raise InputError(f"{paths[0]}: no instruction with a response to read ({why})")
-    return Exchanges(found, name, counts.skipped, [file.path for file in files])
+            yield exchange
 
 
 def _exchange(record: Any, where: str, fields: Fields, encoder: Encoder, plain: bool) -> Exchange:
@@ -127,6 +141,8 @@ def _exchange(record: Any, where: str, fields: Fields, encoder: Encoder, plain: 
         raise LeftOut("no instruction")
     if not response.strip():
         raise LeftOut("empty response")
+    if any(answer.get(key) for key in REASONING):
+        raise LeftOut("an answer with reasoning apart from its text, which would be read before it")
     parts: Parts = [Piece(instruction + JOINT, False), Piece(response, True)]
     if not plain:
         parts = [Conversation([*before, answer], ["assistant"], prompt=len(before))]
@@ -145,15 +161,15 @@ def _answered(spans: list[Span], response: str) -> list[Span]:
     """``spans`` up to the end of the response, of which nothing before its text is trained: what a template writes with
     the answer, such as a header or an empty thought, is read before it, and what ends the turn is left off.
 
-    Where the template rewrites the response, it is all that the turn adds. Raises LeftOut without any.
+    Raises LeftOut where the response is not found there as it is.
     """
     texts = [i for i, span in enumerate(spans) if span.trained and not span.control and span.text.strip()]
     if not texts:
-        raise LeftOut("empty response")
+        raise LeftOut(REWRITTEN)
     *before, last = spans[: texts[-1] + 1]
     head, found, _ = last.text.rpartition(response.strip())
     if not found:
-        return [*before, last]
+        raise LeftOut(REWRITTEN)
     given = [span._replace(trained=False) for span in before]
     start = len(head) - head.endswith(" ")  # a space belongs to the token that it begins
     if start:
@@ -177,7 +193,7 @@ def _turns(record: Message, fields: Fields) -> tuple[list[Message], Message]:
         before[-1] = before[-1] | {"content": before[-1]["content"] + JOINT + _text(record, INPUT)}
     value = field_of(record, response, "--response-field")
     if isinstance(value, dict):
-        return before, {"role": "assistant", "content": _text(value, "content")}
+        return before, value | {"role": "assistant", "content": _text(value, "content")}
     return before, _message("assistant", record, response)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CONFIGURATION = "config.json"
 UNKNOWN, MISSHAPEN, MISSING = "without a place in the model", "of another shape", "missing"
 """What can be wrong with a tensor."""
+UNQUANTISED = "give the checkpoint that was not quantised, or GGUF, which is undone"
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,7 @@ def configuration(foreign: Foreign) -> "PreTrainedConfig":
         raise _unknown(foreign, error) from None
     if not foreign.gguf and getattr(config, "quantization_config", None):
         raise InputError(
-            f"{foreign.told_by}: the weights are quantised, so they are not the matrices of the model; give the "
-            "checkpoint that was not quantised, or GGUF, which is undone"
+            f"{foreign.told_by}: the weights are quantised, so they are not the matrices of the model; {UNQUANTISED}"
         )
     return config
 
@@ -153,8 +153,11 @@ def in_memory(
     """The model as Transformers loads it, all at once, and the names of tensors that did not fit, by what is wrong
     with them. GGUF is dequantised, without loss: what it stands for is representable in fp32.
 
-    Raises InputError where it cannot be loaded.
+    Raises InputError where it cannot be loaded, and for weights that are not floating point: Transformers would take
+    the numbers of a quantiser for them.
     """
+    if not foreign.gguf and (quantised := _not_floating(open_tensors(foreign))):
+        raise InputError(f"{foreign.path}: not floating point: {some(quantised)}; {UNQUANTISED}")
     try:
         with _as_transformers_wants(foreign) as folder, _quiet():
             found: Any = kind.from_pretrained(
@@ -172,6 +175,11 @@ def in_memory(
     misshapen = [name for name, *_ in told["mismatched_keys"]]
     problems = {UNKNOWN: told["unexpected_keys"], MISSHAPEN: misshapen, MISSING: told["missing_keys"]}
     return model, {what: sorted(names) for what, names in problems.items() if names}
+
+
+def _not_floating(tensors: Tensors | Pickles) -> list[str]:
+    """Weights whose type has no fractions; masks and positions, which older releases save too, have other names."""
+    return [name for name in tensors if name.endswith("weight") and tensors.dtype(name).startswith(("I", "U", "BOOL"))]
 
 
 def first_line(error: Exception) -> str:

@@ -87,6 +87,7 @@ def analyze(
         ),
         samples=_samples(rows, found),
         skipped=dict(exchanges.skipped),
+        asked=exchanges.asked,
     )
 
 

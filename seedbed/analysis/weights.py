@@ -22,7 +22,7 @@ from seedbed.init.plan import joints
 from seedbed.measure.cosine import cosine_map
 from seedbed.measure.density import SAMPLE, density, entry_sample
 from seedbed.measure.rows import WeightRow, component_table, matrix_row, profile_table
-from seedbed.measure.spectra import MatrixStats, gaussian_stats, matrix_stats, spectrum
+from seedbed.measure.spectra import MatrixStats, gaussian_stats, matrix_stats, spectrum, stacked
 from seedbed.measure.table import Rows
 from seedbed.report.weights_rows import CosineMap, DensityRow, Spectrum, Weights
 
@@ -186,10 +186,7 @@ def _looked_at(matrices: Sequence[_Matrix]) -> set[str]:
 
 def _measured(matrix: _Matrix, read: Callable[[str], Tensor], sample: int, look: bool) -> dict[str, Any]:
     """JSON values: stats, singular values, ``sample`` of the entries, and the cosines between rows where ``look``."""
-    blocks = [part_of(read(parameter), part) for parameter, part in matrix.pieces]
-    if len({block.dtype for block in blocks}) > 1:  # torch has no common type of fp8 and others
-        blocks = [block.double() for block in blocks]
-    weight = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+    weight = stacked([part_of(read(parameter), part) for parameter, part in matrix.pieces])
     stats, values = spectrum(weight)
     finite = stats.std is not None
     shown = cosine_map(weight, MAP_ROWS).cosines if look and values is not None else None

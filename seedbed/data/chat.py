@@ -12,6 +12,8 @@ from seedbed.data.jinja import environment
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 
+REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Keys of a message under which its reasoning stands, by habit of the template."""
 _NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]  # Unicode keeps them for internal use
 
 
@@ -181,7 +183,7 @@ def _broken(value: Any, tokens: str, mark: str) -> Any:
 def _as_transformers(message: dict[str, Any]) -> dict[str, Any]:
     """The message as Transformers hands it to a template: no nulls, and its reasoning under the names that are read."""
     message = {key: value for key, value in message.items() if value is not None}
-    names = [name for name in ("reasoning_content", "thinking", "reasoning") if name in message]
+    names = [name for name in REASONING if name in message]
     return {"thinking": message[names[0]], **message, "reasoning_content": message[names[0]]} if names else message
 
 

@@ -74,7 +74,7 @@ TABLES: tuple[tuple[str, Roles], ...] = (
 # Other parameters of modules that hold them bare, by their full name; and what keeps the value it was built with.
 PARAMETERS: tuple[tuple[str, Roles], ...] = (
     (r"(^|\.)(logit_scale|logit_bias|A_log|dt_bias|sinks)$", "kept"),
-    (r"(^|\.)(mixer\.D|dt_proj\.bias)$", "kept"),
+    (r"(^|\.)((mixer|mamba)\.D|dt_proj\.bias)$", "kept"),
     (r"(^|\.)(layer_?scale\w*(\.\w+)?|ls\d?\.gamma|(lambda|gamma)_?[12])$", "kept"),
     (r"(^|\.)in_proj_weight$", QKV),
     (r"(^|\.)q_proj_weight$", "attn.q"),

@@ -67,6 +67,7 @@ class MatrixRow:
     row_cosine: float | None
     gaussian_row_cosine: float | None
     ratio_row_cosine: float | None
+    zero_rows: int | None
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,11 @@ def matrix_row(row: WeightRow, depth: float) -> MatrixRow:
     for name in BESIDE:
         value, gaussian = getattr(stats, name), row.gaussian and getattr(row.gaussian, name)
         values |= {name: value, f"gaussian_{name}": gaussian, f"ratio_{name}": ratio(value, gaussian)}
+    zero_rows = None if stats.std is None else stats.zero_rows
     place = None if row.layer is None else depth
-    return MatrixRow(row.name, row.role, row.layer, place, rows, math.prod(columns), stats.problem, **values)
+    return MatrixRow(
+        row.name, row.role, row.layer, place, rows, math.prod(columns), stats.problem, **values, zero_rows=zero_rows
+    )
 
 
 def ratio(value: float | None, reference: float | None) -> float | None:

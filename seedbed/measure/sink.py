@@ -35,14 +35,6 @@ class SinkReport:
         return sum(score > threshold for score in flat) / len(flat)
 
 
-def sink_scores(weights: Tensor, doc_ids: Tensor) -> Tensor:
-    """Sink score per head, [H], of attention weights [B, H, T, T] (queries by keys, rows sum to 1)."""
-    first, queries = first_positions(doc_ids)
-    index = first[:, None, :, None].expand(-1, weights.shape[1], -1, 1)
-    on_first = weights.gather(-1, index).squeeze(-1).float()  # [B, H, T]
-    return (on_first * queries[:, None]).sum((0, 2)) / queries.sum()
-
-
 def uniform_score(doc_ids: Tensor) -> float:
     """The sink score of uniform attention over the tokens up to the query: mean of 1/(place in the document)."""
     first, queries = first_positions(doc_ids)

@@ -5,6 +5,7 @@ number is far inside its range. Where a matrix has no honest answer the field is
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean, median
@@ -18,15 +19,15 @@ from seedbed.measure.gaussian import gaussian_cosine, gaussian_spectra
 from seedbed.measure.singular import float64_blocks, gram_of, power_of_two, singular_values
 
 SCALE_FREE = ("stable_rank", "entropy_rank", "er90", "er95", "er99")  # beside condition number and row cosine
-SINGLE = "a single row or column: rank measures are 1 by definition"
+SINGLE = "a single row or column: ranks say nothing"
 
 
 @dataclass(frozen=True)
 class MatrixStats:
     """Measures of a matrix W (m x n) with singular values s_1 >= ... >= s_r, r = min(m, n).
 
-    A field is None where ``problem`` says why there is no number: all of them when W is not finite, the spectral ones
-    when W is zero or has a single row or column.
+    A field is None where ``problem`` says why there is no number: all of them when W is not finite or not of floating
+    point, the spectral ones when W is zero; of a single row or column those after ``spectral``, which is its norm.
     """
 
     shape: tuple[int, ...]
@@ -44,7 +45,8 @@ class MatrixStats:
     er95: float | None = None
     er99: float | None = None
     condition: float | None = None  # s_1 / s_r; inf when singular (S1)
-    row_cosine: float | None = None  # mean |cos| over pairs of rows (S0)
+    row_cosine: float | None = None  # mean |cos| over pairs of rows that are not zero (S0)
+    zero_rows: int = 0  # of all m: without a direction; not counted where W is no finite matrix
 
 
 def matrix_stats(weight: Tensor) -> MatrixStats:
@@ -56,7 +58,8 @@ def spectrum(weight: Tensor) -> tuple[MatrixStats, Tensor | None]:
     """All measures of ``weight`` [m, n], and the singular values [r] they are of: descending, float64, on its device.
 
     The values are None where there is a problem. Beside the weight, memory goes to matrices [r, r] in float64, to
-    ``cosine.MEAN_ROWS`` rows and to blocks of a fixed size.
+    ``cosine.MEAN_ROWS`` rows and to blocks of a fixed size, or of one row where that is longer: of few
+    rows with millions of columns each is one block.
     """
     stats = _entries(weight)
     if stats.problem is not None:
@@ -70,6 +73,16 @@ def spectrum(weight: Tensor) -> tuple[MatrixStats, Tensor | None]:
     return replace(stats, spectral=float(values[0]), row_cosine=cosine, **measures), values
 
 
+def stacked(blocks: Sequence[Tensor]) -> Tensor:
+    """``blocks`` [m_i, n] below each other, [sum of m_i, n]; of different types in float64, since torch has no common
+    type of fp8 and others, or where one is not floating point in its type: then the whole cannot be measured either.
+    """
+    if len({block.dtype for block in blocks}) > 1:
+        common = next((block.dtype for block in blocks if not block.is_floating_point()), torch.float64)
+        blocks = [block.to(common) for block in blocks]
+    return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
+
+
 def _entries(weight: Tensor) -> MatrixStats:
     """What the entries say, and what keeps ``weight`` from having spectral measures."""
     shape, matrix = tuple(weight.shape), weight.detach()
@@ -77,7 +90,15 @@ def _entries(weight: Tensor) -> MatrixStats:
         return MatrixStats(shape, problem=f"not a matrix: {weight.ndim} dimensions")
     if weight.numel() == 0:
         return MatrixStats(shape, problem="no entries")
-    ends = [tuple(map(float, block.aminmax())) for block in float64_blocks(matrix)]  # NaN when an entry is
+    if weight.is_complex():
+        return MatrixStats(shape, problem="complex entries, of which these measures know nothing")
+    if not weight.is_floating_point():
+        told = str(weight.dtype).removeprefix("torch.")
+        return MatrixStats(shape, problem=f"not floating point but {told}: numbers of a quantiser, not the weights")
+    ends, zero_rows = [], 0
+    for block in float64_blocks(matrix):
+        ends.append(tuple(map(float, block.aminmax())))  # NaN when an entry is
+        zero_rows += int((~block[block[:, 0] == 0].any(1)).sum())  # a row whole only where its first entry is zero
     if not all(math.isfinite(end) for both in ends for end in both):
         bad = sum(int((~torch.isfinite(block)).sum()) for block in float64_blocks(matrix))
         return MatrixStats(shape, problem=f"{bad} of {matrix.numel()} entries are NaN or infinite")
@@ -86,6 +107,7 @@ def _entries(weight: Tensor) -> MatrixStats:
     mean, std = _moments(matrix, scale)
     rms = scale * math.hypot(mean, std)
     problem = "all entries are zero" if rms == 0 else SINGLE if 1 in shape else None
+    frobenius = rms * math.sqrt(matrix.numel())
     return MatrixStats(
         shape,
         problem,
@@ -94,7 +116,9 @@ def _entries(weight: Tensor) -> MatrixStats:
         min=low,
         max=high,
         rms=rms,
-        frobenius=rms * math.sqrt(matrix.numel()),
+        frobenius=frobenius,
+        spectral=frobenius if problem == SINGLE else None,
+        zero_rows=zero_rows,
     )
 
 

@@ -114,5 +114,5 @@ class Attention:
     places: Rows[PlaceRow]
     differences: Rows[DifferenceRow]
     unmeasured: Rows[UnmeasuredRow]
-    skipped: dict[str, int]
-    """Records that were not read, by reason."""
+    skipped: dict[str, dict[str, int]]
+    """Of each checkpoint: records that were not read, by reason."""

@@ -11,7 +11,14 @@ from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
 from seedbed.report.spectra_figures import mean_spectra_figure
 from seedbed.report.weights_figures import components_figure, depth_figure
-from seedbed.report.weights_page import DEFINITIONS, cosines_picture, cosines_roles, quantised, values_picture
+from seedbed.report.weights_page import (
+    DEFINITIONS,
+    cosines_picture,
+    cosines_roles,
+    quantised,
+    values_picture,
+    zero_rows_told,
+)
 from seedbed.report.weights_rows import Weights
 
 TABLES = {
@@ -59,7 +66,12 @@ def _sections(models: list[Weights], cohort: Cohort) -> list[Section]:
     )
     sections = [
         Section("Checkpoints", tables=[_overview(models)]),
-        Section("Components", pictures=[components], tables=[_table(models, field) for field in TABLES]),
+        Section(
+            "Components",
+            zero_rows_told(models),
+            pictures=[components],
+            tables=[_table(models, field) for field in TABLES],
+        ),
     ]
     if any(model.profiles for model in models):
         depth = Picture(

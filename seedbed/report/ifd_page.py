@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from seedbed.report.ifd_figures import BINS, Model, change_figure, distribution_figure, length_bias_figure, window_of
 from seedbed.report.ifd_rows import SHORT, IfdResult, Sample, values_of
-from seedbed.report.render import count, number
+from seedbed.report.render import count, number, signed
 from seedbed.report.sections import Page, Picture, Section, TableView
 from seedbed.report.style import AFTER, BEFORE
 
@@ -84,6 +84,8 @@ def _how_read(result: IfdResult) -> list[str]:
     else:
         start = "The tokenizer has no begin of text, so that no loss counts the first token of a response."
     paragraphs = [f"{told} {start} The response's token ids are the same in both."]
+    if result.asked is not None:
+        paragraphs.append(f"Read are the first records of each file, in turns, until there are {count(result.asked)}.")
     if result.base is not None and result.template != "none" and not result.base_has_template:
         paragraphs.append(
             f"{result.base} has no chat template of its own: it may never have seen the control tokens before the "
@@ -158,9 +160,9 @@ def _length_section(result: IfdResult) -> Section:
                 _label(row.x, result),
                 _label(row.y, result),
                 count(row.correlation.n),
-                _signed(row.correlation.pearson),
+                signed(row.correlation.pearson),
                 _p(row.correlation.pearson_p),
-                _signed(row.correlation.spearman),
+                signed(row.correlation.spearman),
                 _p(row.correlation.spearman_p),
             ]
             for row in result.correlations
@@ -178,10 +180,6 @@ def _length_section(result: IfdResult) -> Section:
 def _fixed(value: float) -> str:
     """Three decimals, so that a value near 1 shows its side."""
     return "–" if math.isnan(value) else f"{value:.3f}"
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.3f}"
 
 
 def _percent(share: float) -> str:

@@ -79,6 +79,9 @@ class IfdResult:
     correlations: Rows[CorrelationRow]
     samples: list[Sample]
     skipped: dict[str, int]
+    """Records that were read and left out, by reason."""
+    asked: int | None
+    """Records that were asked for; None: all."""
 
 
 def measures(two: bool) -> list[str]:

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from seedbed.facts.fact import in_order
 from seedbed.measure.residual import USUAL_EPS, NormMasking
 from seedbed.report.preflight_rows import Arm, CoordCheck
-from seedbed.report.render import number
+from seedbed.report.render import number, signed
 from seedbed.report.style import ARMS, GREY, INK, WIDTH, log_scale, panels, style
 
 
@@ -159,7 +159,7 @@ def coordcheck_figure(check: CoordCheck) -> Figure:
                 label = f"after step {row.step}"
                 panel.plot(check.widths, row.changes, color=color, marker=marker, markersize=4.5, label=label)
             panel.set_title(name)
-            told = " ".join(f"{round(row.slope or 0, 2) + 0.0:+.2f}" for row in rows)
+            told = " ".join(signed(row.slope, 2) for row in rows)
             panel.text(0.04, 0.04, f"slopes {told}" if rows else "no change", transform=panel.transAxes, fontsize=8)
             panel.set(xscale="log", yscale="log")
             if rows:  # at least two decades, so that flat looks flat, and room for the slopes below

@@ -9,7 +9,7 @@ from seedbed.init.plan import PlanRow
 from seedbed.init.report import starred
 from seedbed.measure.residual import USUAL_EPS
 from seedbed.report.preflight_rows import Arm, CoordCheck
-from seedbed.report.render import count, number
+from seedbed.report.render import count, number, signed
 
 
 @dataclass(frozen=True)
@@ -175,13 +175,9 @@ def coordinate_table(checks: Sequence[CoordCheck]) -> Table:
         f"Coordinate check, widths {', '.join(map(str, checks[0].widths))}: change of each activation ∝ d^slope",
         ("activation",),
         [check.title for check in checks],
-        [Row((name,), [tuple(signed(of[name, step]) for step in steps) for of in slopes]) for name in names],
+        [Row((name,), [tuple(signed(of[name, step], 2) for step in steps) for of in slopes]) for name in names],
         tuple(f"step {step}" for step in steps),
     )
-
-
-def signed(slope: float | None) -> str:
-    return "–" if slope is None else f"{round(slope, 2) + 0.0:+.2f}"
 
 
 def titles(arms: Iterable[Arm]) -> list[str]:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from seedbed.report.style import figure_svg
 from seedbed.train.progress import duration
 
+MINUS = "−"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -33,18 +34,25 @@ def inline(figure: Figure, description: str) -> Markup:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """``value`` to so many significant digits; a dash where there is none."""
+    """``value`` to so many significant digits, with a true minus sign; a dash where there is none."""
     if value is None or math.isnan(value):
         return "–"
     if value == 0:
         return "0"
     text = f"{value:#.{digits}g}".removesuffix(".").replace("inf", "∞")
-    if "e" not in text:
-        return text
-    if 1 <= abs(value) < 1e6:
-        return f"{value:,.0f}"
-    mantissa, exponent = text.split("e")
-    return f"{mantissa}·10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+    if "e" in text and 1 <= abs(value) < 1e6:
+        text = f"{value:,.0f}"
+    elif "e" in text:
+        mantissa, exponent = text.split("e")
+        text = f"{mantissa}·10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+    return text.replace("-", MINUS)
+
+
+def signed(value: float | None, digits: int = 3) -> str:
+    """``value`` to so many decimals with its sign (+ for 0); a dash where there is none."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", MINUS)
 
 
 def count(value: float) -> str:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from seedbed.report.render import number, render
+from seedbed.report.render import number, render, signed
 from seedbed.report.style import BLUE, VERMILLION
 from seedbed.report.tokens_rows import ShownPiece, ShownText, ShownToken
 
@@ -73,7 +73,7 @@ def _about(token: ShownToken, vocabulary: int) -> str:
         f"{name}\n"
         f"  A  p {_probability(token.loss_a)}  rank {token.rank_a:,} of {vocabulary:,}\n"
         f"  B  p {_probability(token.loss_b)}  rank {token.rank_b:,} of {vocabulary:,}\n"
-        f"  gain {gain:+.3f} nats  probability gain {math.tanh(gain / 2):+.3f}"
+        f"  gain {signed(gain)} nats  probability gain {signed(math.tanh(gain / 2))}"
         f"  difficulty {(token.loss_a + token.loss_b) / 2:.3f} nats"
     )
 

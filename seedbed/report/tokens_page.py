@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from seedbed.measure.gains import LEAST_DOCUMENTS, LEVEL
-from seedbed.report.render import count, number
+from seedbed.report.render import count, number, signed
 from seedbed.report.sections import Page, Picture, Section, TableView
 from seedbed.report.token_spans import coloured
 from seedbed.report.tokens_figures import bins_figure, groups_figure, histograms_figure
@@ -39,8 +39,8 @@ def _spread(result: TokenGains) -> str:
     return (
         f"Here the losses of tokens have a standard deviation of {number(result.loss_std_a)} nats under A and "
         f"{number(result.loss_std_b)} under B. The slope of the gain over difficulty is no more than their difference: "
-        f"(Var A − Var B) / (2 Var difficulty) = {result.slope:+.3f}. Bolder predictions of one model tilt the bins, "
-        "whichever is better."
+        f"(Var A − Var B) / (2 Var difficulty) = {signed(result.slope)}. Bolder predictions of one model tilt the "
+        "bins, whichever is better."
     )
 
 
@@ -148,7 +148,7 @@ def _gains(title: str, first: str, rows: Sequence[GroupRow]) -> TableView:
     cells = [
         [
             row.name, count(row.documents), count(row.tokens), f"{number(row.lowest)}–{number(row.highest)}",
-            f"{row.gain.mean:+.3f}", _interval(row.gain), f"{row.probability_gain.mean:+.3f}",
+            signed(row.gain.mean), _interval(row.gain), signed(row.probability_gain.mean),
             _interval(row.probability_gain), _percent(row.better), _percent(row.little),
         ]
         for row in rows
@@ -173,7 +173,7 @@ def _tokens(title: str, rows: Sequence[TokenRow]) -> TableView:
     cells = [
         [
             repr(row.token), str(row.id), count(row.count), count(row.documents), f"{row.loss_a:.3f}",
-            f"{row.loss_b:.3f}", f"{row.gain:+.3f}", f"{row.total:+.1f}",
+            f"{row.loss_b:.3f}", signed(row.gain), signed(row.total, 1),
         ]
         for row in rows
     ]  # fmt: skip
@@ -181,7 +181,7 @@ def _tokens(title: str, rows: Sequence[TokenRow]) -> TableView:
 
 
 def _interval(mean: Mean) -> str:
-    return "–" if mean.low is None or mean.high is None else f"{mean.low:+.3f} to {mean.high:+.3f}"
+    return "–" if mean.low is None or mean.high is None else f"{signed(mean.low)} to {signed(mean.high)}"
 
 
 def _percent(share: float) -> str:

@@ -29,6 +29,7 @@ ENTRIES = {
     "rms": "RMS",
     "frobenius": "‖W‖F",
     "spectral": "σ₁",
+    "zero_rows": "zero rows",
 }
 DEFINITIONS = {
     "std, mean, min, max": "Of all entries of a matrix; std around the mean, divided by their number.",
@@ -39,7 +40,9 @@ DEFINITIONS = {
     "ER@q": "The share of the r singular values, largest first, that q % of the sum of all squares takes (S1).",
     "κ": "σ₁ / σᵣ, infinite when σᵣ is zero to the precision of the decomposition (S1). Its mean over square matrices "
     "diverges, so the median is beside it.",
-    "|cos|": f"Mean absolute cosine over all pairs of different rows, at most {MEAN_ROWS:,} evenly spaced ones (S0).",
+    "|cos|": f"Mean absolute cosine over all pairs of different rows, at most {MEAN_ROWS:,} evenly spaced ones (S0). "
+    "Rows of zeros, such as padding, have no direction and are left out.",
+    "zero rows": "Rows of a matrix without an entry other than zero.",
     "Gaussian, ratio": "The same measure of a matrix of that shape with independent N(0, 1) entries (of ranks and ER "
     "the mean over drawn spectra, of κ the median, |cos| exactly), and the ratio to it: most of what ranks and κ say "
     "about a weight is the shape of the matrix.",
@@ -120,8 +123,22 @@ def _sections(result: Weights) -> list[Section]:
     if result.cosines:
         lines = [("", [one for one in result.cosines if one.role == role]) for role in cosines_roles([result])]
         sections.append(Section("Directions of rows", pictures=[cosines_picture("cosines", lines)]))
-    sections.append(Section("Every matrix", tables=matrix_views(result.matrices), problems=result.problems))
+    sections.append(
+        Section(
+            "Every matrix", zero_rows_told([result]), tables=matrix_views(result.matrices), problems=result.problems
+        )
+    )
     return sections
+
+
+def zero_rows_told(models: Sequence[Weights]) -> list[str]:
+    """A sentence for each model that has rows of zeros."""
+    of = [f" of {model.name}" if len(models) > 1 else "" for model in models]
+    return [
+        f"Rows of zeros{whose}, left out of |cos|: {', '.join(model.zero_rows)}."
+        for whose, model in zip(of, models, strict=True)
+        if model.zero_rows
+    ]
 
 
 def _outline(result: Weights) -> str:
@@ -177,17 +194,30 @@ def cosines_picture(name: str, lines: Sequence[tuple[str, Sequence[CosineMap]]])
 
 
 def component_views(rows: Sequence[ComponentRow]) -> list[TableView]:
-    """The component table, in two: ranks and directions; energy and condition."""
-    first = ["std", *(name for what in ("stable_rank", "entropy_rank", "row_cosine") for name in _names(what))]
-    second = [*(name for what in ("er90", "er95", "er99") for name in _names(what)), "κ median", "Gaussian"]
-    ranks, energies = [], []
-    for row in rows:
-        head = [row.role, str(row.matrices)]
-        ranks.append([*head, number(row.std), *_beside(row, "stable_rank", "entropy_rank", "row_cosine")])
-        energies.append([*head, *_beside(row, "er90", "er95", "er99", "condition_median"), number(row.condition)])
+    """The component table, in three that no page is too narrow for: ranks and directions; energy; condition."""
+    head = ["component", "matrices"]
+    ranks = ["std", *(name for what in ("stable_rank", "entropy_rank", "row_cosine") for name in _names(what))]
+    energies = [name for what in ("er90", "er95", "er99") for name in _names(what)]
+    cells = [[row.role, str(row.matrices)] for row in rows]
     return [
-        TableView("Components: scale, rank, directions of rows", ["component", "matrices", *first], ranks),
-        TableView("Components: energy and condition", ["component", "matrices", *second, "ratio", "κ mean"], energies),
+        TableView(
+            "Components: scale, rank, directions of rows",
+            [*head, *ranks],
+            [
+                [*c, number(r.std), *_beside(r, "stable_rank", "entropy_rank", "row_cosine")]
+                for c, r in zip(cells, rows, strict=True)
+            ],
+        ),
+        TableView(
+            "Components: energy",
+            [*head, *energies],
+            [[*c, *_beside(r, "er90", "er95", "er99")] for c, r in zip(cells, rows, strict=True)],
+        ),
+        TableView(
+            "Components: condition",
+            [*head, "κ median", "Gaussian", "ratio", "κ mean"],
+            [[*c, *_beside(r, "condition_median"), number(r.condition)] for c, r in zip(cells, rows, strict=True)],
+        ),
     ]
 
 

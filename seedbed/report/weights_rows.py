@@ -88,3 +88,9 @@ class Weights:
     def problems(self) -> list[str]:
         """``name: reason`` of each matrix without some or all of its numbers."""
         return [f"{row.name}: {row.problem}" for row in self.matrices if row.problem is not None]
+
+    @property
+    def zero_rows(self) -> list[str]:
+        """``name (rows of all)`` of each matrix that has rows of zeros, but for those with a problem."""
+        found = [row for row in self.matrices if row.zero_rows and row.problem is None]
+        return [f"{row.name} ({row.zero_rows:,} of {row.rows:,})" for row in found]

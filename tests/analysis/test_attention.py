@@ -119,10 +119,17 @@ def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data, 
     assert found.models[0].cut > 0
 
 
-def test_a_checkpoint_alone_is_opened_once(run, data, monkeypatch):
+@pytest.mark.parametrize(("room", "times"), [(2**29, (1, 1)), (0, (2, 2)), ("one", (1, 2))])
+def test_checkpoints_are_opened_once_where_they_fit(run, foreign, data, monkeypatch, room, times):
     opened = []
     monkeypatch.setattr(attention, "open_model", lambda path: opened.append(path) or open_model(path))
-    measured([run], data)
+    if room == "one":
+        room = sum(parameter.numel() for parameter in open_model(run).module.parameters())
+    monkeypatch.setattr(attention, "KEPT", room)
+    measured([run, foreign], data, length=16, count=1)
+    assert (opened.count(run), opened.count(foreign)) == times
+    opened.clear()
+    measured([run], data, length=16, count=1)
     assert opened == [run]
 
 
@@ -130,6 +137,17 @@ def test_a_run_without_data_reads_what_it_holds_out(run):
     length, (member,) = members([run], [], None, 3)
     assert len(member.texts.texts) == 3
     assert analyze(length, [member], Parts(None, None), quiet).models[0].documents == 3
+
+
+def test_each_checkpoint_has_its_own_count_of_what_was_not_read(run, foreign, data):
+    length, pair = members([run, foreign], [data], 16, None)
+    for member, single in zip(pair, (5, 2), strict=True):
+        member.texts.skipped.clear()
+        member.texts.skipped["a single token"] = single
+    assert analyze(length, pair, Parts(None, None), quiet).skipped == {
+        "run": {"a single token": 5},
+        "llama": {"a single token": 2},
+    }
 
 
 def test_interrupted_work_goes_on(run, data, tmp_path, monkeypatch):

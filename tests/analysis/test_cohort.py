@@ -160,6 +160,7 @@ def changed(name: str, value):
     [
         (lambda w: w.index_fill(0, torch.tensor(3), torch.nan), "NaN or infinite"),
         (torch.zeros_like, "all entries are zero"),
+        (lambda w: w.to(torch.int8), "not floating point but int8"),
     ],
 )
 def test_a_matrix_without_an_honest_number_is_left_out_with_the_reason(gpt2, tmp_path, value, reason):

@@ -102,6 +102,35 @@ def test_a_space_before_the_answer_stays_with_it(base, read, tmp_path):
     assert found.response_ids == tokenizer.encode(" far away")
 
 
+@pytest.mark.parametrize("content", ["m.content | upper", "''", "m.content | replace(' ', '<|im_end|>')"])
+def test_an_answer_that_the_template_rewrites_is_left_out_and_counted(content, base, read, tmp_path):
+    template = HEADED.replace("m.content", f"{content} if m.role == 'assistant' and ' ' in m.content else m.content")
+    tokenizer = chat_tokenizer(base, tmp_path / "t", template)
+    kept = {"prompt": "Wie weit?", "response": "384400"}
+    exchanges = read([SHAPES["prompt"] | {"response": "far away"}, kept], tokenizer)
+    assert [one.response for one in exchanges.found] == ["384400"]
+    assert exchanges.skipped == {"the template rewrites the answer": 1}
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
+@pytest.mark.parametrize("template", [None, HEADED])
+def test_an_answer_with_reasoning_of_its_own_is_left_out_and_counted(key, template, base, read, tmp_path):
+    tokenizer = chat_tokenizer(base, tmp_path / "t", template)
+    with_reasoning = {"messages": [USER, ASSISTANT | {key: "Let me see."}]}
+    as_response = {"prompt": "Wie weit?", "completion": ASSISTANT | {key: "Let me see."}}
+    without = {"messages": [USER, ASSISTANT | {key: ""}]}
+    exchanges = read([with_reasoning, as_response, without], tokenizer)
+    assert [one.response for one in exchanges.found] == ["384 400 km."]
+    assert exchanges.skipped == {"an answer with reasoning apart from its text, which would be read before it": 2}
+
+
+def test_an_answer_that_spells_a_control_token_is_no_rewritten_one(base, read, tmp_path):
+    tokenizer = chat_tokenizer(base, tmp_path / "t", HEADED)
+    (found,) = read([{"prompt": "Wie weit?", "response": "far <|im_end|> away"}], tokenizer).found
+    assert found.response_ids[0] == tokenizer.encode("far")[0]
+    assert tokenizer.token_id("<|im_end|>") not in found.response_ids
+
+
 def test_a_template_can_be_chosen(base, read, tmp_path):
     tokenizer = chat_tokenizer(base, tmp_path / "t", LLAMA)
     by_name = read([SHAPES["prompt"]], tokenizer, chat_template="chatml").found[0]
@@ -185,3 +214,15 @@ def test_what_a_template_refuses(base, read, tmp_path):
 
 def test_only_so_many_are_read(read):
     assert len(read([SHAPES["prompt"]] * 5, count=2).found) == 2
+
+
+def test_files_are_read_in_turns(tmp_path, plain):
+    for name, responses in (("a", ["a one", " ", "a two", "a three", ""]), ("b", ["b one"]), ("c", ["c one", "c two"])):
+        lines = (json.dumps({"prompt": "q", "response": response}) + "\n" for response in responses)
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    exchanges = read_exchanges([tmp_path], plain, 1000, count=5)
+    assert [one.response for one in exchanges.found] == ["a one", "a two", "b one", "c one", "c two"]
+    assert exchanges.skipped == {"empty response": 1}  # what was not read is not counted
+    assert exchanges.asked == 5
+    whole = read_exchanges([tmp_path], plain, 1000)
+    assert len(whole.found) == 6 and whole.skipped == {"empty response": 2} and whole.asked is None

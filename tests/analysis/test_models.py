@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from foreign import FAMILIES, GROUPED, LENGTH, SMALL, VOCAB, build, save_gguf, save_pickles
+from safetensors.torch import load_file, save_file
 from tiny import config
 from torch import Tensor
 from torch.nn import functional as F
@@ -228,6 +229,16 @@ def test_weights_that_are_missing_or_too_many(foreign_folder, tmp_path):
     shutil.copy(tmp_path / "three" / "model.safetensors", folder / "model.safetensors")
     shutil.copy(foreign_folder("llama") / "config.json", folder / "config.json")
     with pytest.warns(UserWarning, match=r"LlamaForCausalLM does not use model\.layers\.2\."):
+        open_model(folder)
+
+
+def test_weights_in_int8_are_refused(foreign_folder, tmp_path):
+    folder = tmp_path / "x"
+    shutil.copytree(foreign_folder("llama"), folder)
+    state = load_file(folder / "model.safetensors")
+    state["lm_head.weight"] = state["lm_head.weight"].to(torch.int8)
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"x: not floating point: lm_head\.weight; give the checkpoint that was not"):
         open_model(folder)
 
 

@@ -1,12 +1,13 @@
 """What is measured of a model before and after its run; of one that is large, what stands for it."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 from tiny import config
 
 from seedbed.analysis import run
-from seedbed.analysis.run import snapshot, unmeasured
+from seedbed.analysis.run import read_snapshot, snapshot, unmeasured
 from seedbed.analysis.weights import affordable
 from seedbed.api import Trained
 from seedbed.data.store import Store
@@ -28,6 +29,13 @@ def test_of_a_small_model_everything(model, tiny_store):
     parts = [part.name for fact in parameter_facts(model) if fact.is_matrix for part in fact.parts()]
     assert [row.name for row in found.weights] == parts
     assert unmeasured(model) == ""
+
+
+def test_what_older_runs_kept_still_loads():
+    """Before rows of zeros were counted."""
+    folder = Path(__file__).parents[1] / "fixtures" / "run_v1"
+    assert '"zero_rows"' not in (folder / "initial.json").read_text()
+    assert {row.stats.zero_rows for row in read_snapshot(folder).weights} == {0}
 
 
 def test_of_a_large_one_what_is_affordable_and_the_rest_is_named(model, tiny_store, monkeypatch):

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from foreign import build
+from safetensors.torch import load_file, save_file
 
 from seedbed.analysis.checkpoints import Checkpoint
 from seedbed.analysis.parts import Parts
@@ -328,3 +329,21 @@ def test_parts_are_of_the_same_cut(model, tmp_path):
         facts = [replace(fused, blocks=(*cut, *others))]
         checkpoint = Checkpoint("x", facts, [], tensors, {fused.name: fused.name})
         assert analyze(checkpoint, Parts(tmp_path, "key")) == analyze(checkpoint)
+
+
+def test_queries_in_int8_beside_keys_in_fp32(tmp_path):
+    """Without a remark on quantisation in the configuration: the rows say so, and have no number."""
+    build("llama").save_pretrained(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    whole = {row.role: row for row in analyze(tmp_path).matrices}
+    state |= {name: tensor.to(torch.int8) for name, tensor in state.items() if "q_proj" in name}
+    save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    result = analyze(tmp_path)
+    rows = {row.role: row for row in result.matrices}
+    assert all("not floating point but int8" in (rows[role].problem or "") for role in ("attn.q", "attn.qkv"))
+    assert (rows["attn.q"].std, rows["attn.qkv"].std) == (None, None)
+    assert rows["attn.k"] == whole["attn.k"]
+    assert len(result.problems) == 4
+    save_file({name: tensor.to(torch.int8) for name, tensor in state.items()}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match="no matrix could be measured; .*not floating point but int8"):
+        analyze(tmp_path)

@@ -128,6 +128,12 @@ SPECIAL = {
     "gpt_bigcode": {"transformer.h.0.attn.k.weight": "attn.k", "transformer.wpe.weight": "pos"},
     "gpt_bigcode_mha": {"transformer.h.0.attn.c_attn.weight": "attn.qkv"},  # heads in turn
     "mamba": {"backbone.layers.1.mixer.out_proj.weight": "linear", "backbone.layers.1.mixer.A_log": "kept"},
+    "falcon_h1": {
+        **{f"model.layers.1.mamba.{name}": "kept" for name in ("A_log", "D", "dt_bias")},
+        "model.layers.0.mamba.out_proj.weight": "linear",
+        "model.layers.0.self_attn.q_proj.weight": "attn.q",
+        "model.layers.0.feed_forward.down_proj.weight": "mlp.down",
+    },
     "gpt_oss": {"model.layers.0.self_attn.sinks": "kept", "model.layers.0.mlp.experts.down_proj_bias": "bias"},
 }
 
@@ -157,10 +163,11 @@ def test_each_parameter_is_drawn_or_kept_and_the_model_runs(family):
     for fact in facts:
         assert fact.stored_shape == tuple(parameters[fact.name].shape), fact.name
         # no map of a block is a mere linear one, but of state-space mixers, and what writes to the stream ends there
-        if fact.layer is not None and fact.is_matrix and not any(part in fact.name for part in ("backbone", "mixer")):
+        mixers = ("backbone", "mixer", "mamba")
+        if fact.layer is not None and fact.is_matrix and not any(part in fact.name for part in mixers):
             assert fact.role != "linear", fact.name
         for part in fact.parts():
-            mixed = part.name.endswith("mixer.out_proj.weight")
+            mixed = part.name.endswith(("mixer.out_proj.weight", "mamba.out_proj.weight"))
             assert part.writes_residual == (mixed or part.role in ("attn.o", "mlp.down"))
             assert part.maps == (0 if not part.role.startswith(("attn.", "mlp.")) else part.maps)
             assert part.maps in (0, 2, 3)

@@ -104,6 +104,13 @@ def qwen3_next() -> nn.Module:
     )  # fmt: skip
 
 
+def falcon_h1() -> nn.Module:
+    config = hf.FalconH1Config(
+        **LLAMA, head_dim=8, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=4, mamba_chunk_size=8
+    )
+    return hf.FalconH1ForCausalLM(config)
+
+
 def modernbert() -> nn.Module:
     return hf.ModernBertForMaskedLM(hf.ModernBertConfig(**BERT, cls_token_id=1, sep_token_id=2))
 
@@ -276,5 +283,6 @@ FAMILIES: dict[str, tuple[Callable[[], nn.Module], Callable[[], dict[str, Tensor
         lambda: hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**GPT, **ENDS, multi_query=False)), ids,
     ),
     "mamba": (lambda: hf.MambaForCausalLM(hf.MambaConfig(**MAMBA)), ids),
+    "falcon_h1": (falcon_h1, ids),
     "mamba2": (lambda: hf.Mamba2ForCausalLM(hf.Mamba2Config(**MAMBA, num_heads=4, head_dim=16, n_groups=2)), ids),
 }  # fmt: skip

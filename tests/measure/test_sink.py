@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from seedbed.config.model import ModelConfig
-from seedbed.measure.sink import sink_report, sink_scores, uniform_score
+from seedbed.measure.attention import attention_sums
+from seedbed.measure.sink import sink_report, uniform_score
 from seedbed.model.decoder import Decoder
 
 
@@ -25,6 +26,19 @@ def by_hand(scores: dict[tuple[int, int], float], length: int) -> torch.Tensor:
     for (query, key), weight in scores.items():
         weights[0, 0, query, key] = weight
     return weights
+
+
+def sink_scores(weights: torch.Tensor, doc_ids: torch.Tensor) -> torch.Tensor:
+    """Of each head, [H], of weights [B, H, T, T] (queries by keys), each document seeing itself."""
+    index = torch.arange(doc_ids.shape[1])
+    visible = (doc_ids[:, :, None] == doc_ids[:, None]) & (index[:, None] >= index)  # [B, T, T]
+
+    def weigh(rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        return weights[:, :, rows, : rows.stop], visible[:, None, rows, : rows.stop]
+
+    sums = attention_sums(weigh, doc_ids, weights.shape[1])
+    assert float(sums.uniform_sink.sum() / sums.queries.sum()) == pytest.approx(uniform_score(doc_ids))
+    return sums.sink.sum(0) / sums.queries.sum()
 
 
 def test_one_document_by_hand():

@@ -12,6 +12,7 @@ from seedbed.measure.spectra import (
     row_cosine,
     spectrum,
     stable_rank,
+    stacked,
 )
 
 SPECTRAL = ("spectral", "stable_rank", "entropy_rank", "er90", "er95", "er99", "condition", "row_cosine")
@@ -106,7 +107,14 @@ def test_case_49_single_row_or_column(shape):
     stats = matrix_stats(torch.full(shape, 2.0))
     assert "single row or column" in (stats.problem or "")
     assert stats.rms == pytest.approx(2)
-    assert all(getattr(stats, field) is None for field in SPECTRAL)
+    assert stats.spectral == stats.frobenius == pytest.approx(math.sqrt(20))
+    assert all(getattr(stats, field) is None for field in SPECTRAL if field != "spectral")
+
+
+def test_case_49_complex_entries_lose_no_part_silently():
+    stats, values = spectrum(torch.full((3, 4), 1 + 2j))
+    assert "complex" in (stats.problem or "") and values is None
+    assert all(getattr(stats, field) is None for field in (*SPECTRAL, "mean", "std", "min", "max", "rms", "frobenius"))
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 3, 4), (0, 4)])
@@ -127,6 +135,16 @@ def test_row_cosine_by_hand_and_without_zero_rows():
     # pairs: 45 degrees, 90 degrees, 135 degrees
     assert row_cosine(weight) == pytest.approx((0.5**0.5 + 0 + 0.5**0.5) / 3)
     assert row_cosine(torch.tensor([[1.0, 2.0], [0.0, 0.0]])) is None
+
+
+def test_zero_rows_are_counted_over_all_rows(monkeypatch):
+    monkeypatch.setattr(singular, "BLOCK", 60)
+    weight = torch.randn(3000, 20, generator=torch.Generator().manual_seed(5))
+    weight[7::100] = 0
+    weight[:, 0] = 0
+    assert matrix_stats(weight).zero_rows == 30  # more than are among the rows of the mean cosine
+    assert matrix_stats(weight[:5]).zero_rows == 0
+    assert matrix_stats(torch.zeros(3, 4)).zero_rows == 3
 
 
 def test_row_cosine_samples_tall_tables():
@@ -202,3 +220,18 @@ def test_extremes_of_half_precision(dtype):
         number = float(torch.tensor(number, dtype=dtype))
         assert (stats.stable_rank, stats.condition, stats.spectral) == (pytest.approx(2), 1, number)
         assert stats.frobenius == pytest.approx(number * math.sqrt(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.bool])
+def test_numbers_of_a_quantiser_are_no_weights(dtype):
+    stats = matrix_stats(torch.eye(3).to(dtype))
+    assert (stats.problem or "").startswith(f"not floating point but {str(dtype)[6:]}:")
+    assert all(getattr(stats, field) is None for field in (*SPECTRAL, "mean", "std", "min", "max", "rms", "frobenius"))
+
+
+def test_blocks_below_each_other():
+    one = torch.eye(2)
+    assert stacked([one]) is one
+    mixed = stacked([one, (2 * one).to(torch.float8_e4m3fn)])
+    assert (mixed.dtype, mixed.tolist()) == (torch.float64, [[1, 0], [0, 1], [2, 0], [0, 2]])
+    assert matrix_stats(stacked([one, one.to(torch.int8)])).rms is None

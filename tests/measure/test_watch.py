@@ -196,6 +196,33 @@ def test_output_that_the_weights_do_not_explain_is_refused(monkeypatch):
     assert model.config._attn_implementation == "seedbed_test_other"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_explain_outputs_to_the_precision_of_the_model(dtype):
+    ids = torch.stack(texts(T))
+    assert len(watched(ours().to(dtype), ids, torch.zeros_like(ids))) == 2
+
+
+def test_a_softmax_scale_that_is_a_little_off_is_refused():
+    model, ids = ours(), torch.stack(texts(T))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.3)  # softer than ours are: 3 % of the scale change outputs by less than 2 %
+    model.layers[0].attn.attend = lambda q, *rest, own=model.layers[0].attn.attend: own(1.03 * q, *rest)
+    with pytest.raises(NotExplainedError, match="layer 0: attention is not the softmax"):
+        watched(model, ids, torch.zeros_like(ids))
+
+
+def test_a_softmax_scale_of_transformers_that_is_a_little_off_is_refused():
+    def other(*args, scaling, **kwargs):
+        return transformers.AttentionInterface()["sdpa"](*args, scaling=1.03 * scaling, **kwargs)
+
+    transformers.AttentionInterface.register("seedbed_test_scaled", other)
+    transformers.AttentionMaskInterface.register("seedbed_test_scaled", transformers.AttentionMaskInterface()["sdpa"])
+    ids = torch.stack(texts(T))
+    with pytest.raises(NotExplainedError, match="layer 0: attention is not the softmax"):
+        watched(foreign("llama", "seedbed_test_scaled"), ids, torch.zeros_like(ids))
+
+
 def test_output_that_is_not_finite_is_refused():
     model = ours()
     with torch.no_grad():

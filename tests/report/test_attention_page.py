@@ -49,7 +49,7 @@ def result(*names: str, interval: bool = True) -> Attention:
     )
     differences = Rows(DifferenceRow(name, names[0], -0.0123, low, high) for name in names[1:])
     unmeasured = Rows(UnmeasuredRow(names[0], layer, "linear_attention") for layer in (2, 5))
-    return Attention(256, models, layers, heads, places, differences, unmeasured, {"no text": 3})
+    return Attention(256, models, layers, heads, places, differences, unmeasured, {names[0]: {"no text": 3}})
 
 
 def lines(figure: Figure, axes: int) -> dict[str, list[float]]:
@@ -89,6 +89,20 @@ def test_curves_over_layers():
     assert shown["even attention"] == [0.01] * 16
 
 
+def test_shares_that_are_the_same_are_all_seen():
+    rows = result("a", "b", "c")
+    shares = sink_figure(rows.layers, rows.heads).axes[1].lines
+    assert [line.get_markersize() for line in shares] == [11, 8, 5]  # the largest lies below
+
+
+def test_long_tables_are_folded_and_not_in_the_terminal():
+    rows = result("a")
+    for layers, brief in ((12, True), (13, False)):
+        many = Rows(replace(rows.layers[0], layer=layer) for layer in range(layers))
+        _, view = attention_page(replace(rows, layers=many), {}).sections[1].tables
+        assert (view.brief, view.folded) == (brief, not brief)
+
+
 def test_page_says_what_was_measured_and_what_was_not():
     page = attention_page(result("a", "<b>"), {"command": "seedbed analyze attention"})
     html = page_html(page)
@@ -98,12 +112,12 @@ def test_page_says_what_was_measured_and_what_was_not():
     assert "0.0201" in page.lead  # (H_256 - 1) / 255
     models, differences = page.sections[0].tables
     assert models.rows[0][:6] == ("a", "2 of 3", "4", "7 (5)", "1,227", "0.225")
-    assert differences.rows == [("<b>", "a", "-0.0123", "0.100 to 0.400")]
+    assert differences.rows == [("<b>", "a", "−0.0123", "0.100 to 0.400")]
     top, layers = page.sections[1].tables
     assert top.rows[0][:4] == ("<b>", "1", "1", "0.410")
     assert top.rows[0][-1] == "0"  # rounding of nothing
     assert layers.rows[1][-1] == "0.250"
-    assert page.sections[0].problems == ["not read: 3 × no text"]
+    assert page.sections[0].problems == ["a: not read: 3 × no text"]
     assert page.sections[-1].problems == ["a: layers 2, 5: linear_attention"]
     assert page.definitions == DEFINITIONS
     for row in (models, differences, top, layers):
@@ -133,7 +147,7 @@ def test_a_checkpoint_that_reads_other_tokens_is_named():
     rows.models[1] = replace(rows.models[1], tokens_sha256="other")
     rows.differences.clear()
     told = "b: no difference is shown, it reads other tokens than a"
-    assert attention_page(rows, {}).sections[0].problems == ["not read: 3 × no text", told]
+    assert attention_page(rows, {}).sections[0].problems == ["a: not read: 3 × no text", told]
 
 
 def test_one_document_has_no_interval_and_short_ones_no_first_tokens():

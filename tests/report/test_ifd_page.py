@@ -41,6 +41,7 @@ def result(two: bool, n: int = 30, **changes) -> IfdResult:
         "correlations": Rows([CorrelationRow("all", "response_tokens", "checkpoint.ifd", correlation(lengths, ifds))]),
         "samples": [Sample("lowest", rows[0], "<script>问题", "回答 & " + "长" * 2 * EXCERPT)],
         "skipped": {"empty response": 2},
+        "asked": None,
     }
     return IfdResult(**(values | changes))
 
@@ -76,6 +77,8 @@ def test_what_the_page_says_of_the_reading():
     opens = page_html(ifd_page(result(True, begin_opens_turns=True), {}))
     assert "opens turns with &lt;|bos|&gt;" in opens and "no loss counts its first token" in opens
     assert "Both losses start from" not in opens
+    in_turns = "the first records of each file, in turns, until there are 1,000"
+    assert in_turns not in opens and in_turns in page_html(ifd_page(result(True, asked=1000), {}))
 
 
 def test_a_page_of_a_single_record():

@@ -42,7 +42,7 @@ def test_the_page_says_what_and_how():
     assert [picture.name for picture in page.pictures] == ["stream", "branches_others", "branches_first", "masking"]
     of_layers = page.sections[-1].tables[0].rows
     assert of_layers[0] == ["e", "4.00", "2.00", "3.00", "5.00", "6.00", *"–––––"]
-    assert of_layers[2] == ["1", "4.00", "2.00", "3.00", "5.00", "6.00", "0.500", "0.250", "-0.500", "0.750", "0.125"]
+    assert of_layers[2] == ["1", "4.00", "2.00", "3.00", "5.00", "6.00", "0.500", "0.250", "−0.500", "0.750", "0.125"]
 
 
 def test_what_is_not_measured_is_said_and_not_drawn():

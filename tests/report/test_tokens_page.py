@@ -54,7 +54,7 @@ def test_numbers_and_what_was_left_out(result):
     groups = page.sections[2].tables[0].rows
     assert [cells[0] for cells in groups] == ["law & order", "verse"]  # no language was told
     assert groups[0][4:6] == ["+0.250", "+0.200 to +0.300"]
-    assert groups[1][4:6] == ["-0.750", "–"]
+    assert groups[1][4:6] == ["−0.750", "–"]
 
 
 def test_texts_without_domain_and_language_have_no_such_section(result):

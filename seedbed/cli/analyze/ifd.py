@@ -23,7 +23,9 @@ def ifd(
         list[Path],
         typer.Option("--data", help="Records to read: JSONL or Parquet files, folders of them; may be repeated."),
     ],
-    records: Annotated[int | None, typer.Option(min=1, help="Records to read.", show_default="all")] = None,
+    records: Annotated[
+        int | None, typer.Option(min=1, help="Records to read, in turns from the files.", show_default="all")
+    ] = None,
     prompt_field: Annotated[
         str | None, typer.Option(help="Key of the instruction: a text, or messages.", show_default="looked for")
     ] = None,
