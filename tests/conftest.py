@@ -37,6 +37,18 @@ def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made and not drawn, which takes longer than all else: a slow test draws those of every command. In
+    pages their descriptions stand for them.
+    """
+    from markupsafe import Markup
+
+    for module in ("page", "sections"):
+        monkeypatch.setattr(f"seedbed.report.{module}.inline", lambda _figure, said="": Markup.escape(said))
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+
+
+@pytest.fixture
 def disk(tmp_path: Path) -> tuple[Path, Callable[[str, str], subprocess.CompletedProcess[str]]]:
     """A folder, and a function (size, script) that runs a shell's script while a disk of that size is mounted there."""
     place = tmp_path / "disk"

@@ -21,19 +21,20 @@ from seedbed.analysis.foreign import (
     open_tensors,
     some,
 )
+from seedbed.analysis.newest import of_newest, weights_of
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import canonical, parameter_facts
 from seedbed.files.atomic import sha256
 from seedbed.files.pickles import Pickles
-from seedbed.files.safetensors import Tensors, spellings, weight_files
+from seedbed.files.safetensors import Tensors, spellings
 from seedbed.model import Decoder
 from seedbed.train.run import read_config
-from seedbed.train.setup import checkpoint_of
 
 # What older releases of Transformers saved and newer ones make from the configuration.
 _RECOMPUTED = (r"rotary_emb\.inv_freq$", r"(^|\.)position_ids$", r"\.attn\.masked_bias$")
 
+_WHOLE = "give the checkpoint as it was saved, with its own configuration"
 UNEQUAL = "one tensor in the model, and not the same twice"
 
 HASHED = 4 * 2**30
@@ -49,6 +50,7 @@ class Checkpoint:
     files: list[Path]
     tensors: Mapping[str, Tensor]
     places: dict[str, str]  # canonical name of a parameter -> its name in the files
+    hashes: Mapping[str, str] | None = None  # of the files by name, where they are known: they may be removed
 
     def read(self, parameter: str) -> Tensor:
         """The parameter as it is stored."""
@@ -67,27 +69,32 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     path = Path(path)
     foreign, name = find_foreign(path), path.resolve().name
     if foreign is None:
-        folder = checkpoint_of(path)
-        with torch.device("meta"):
-            model = Decoder(read_config(folder).model)
-        files = weight_files(folder)
-        tensors = Tensors(files)
-    else:
-        model, files = on_paper(foreign, configuration(foreign)), foreign.files
-        if foreign.gguf:
-            return _loaded(name, foreign, model)
-        tensors = open_tensors(foreign)
-    facts = parameter_facts(model)
+        return of_newest(path, lambda folder: _ours(name, path, folder))
+    model = on_paper(foreign, configuration(foreign))
+    if foreign.gguf:
+        return _loaded(name, foreign, model)
+    tensors, facts = open_tensors(foreign), parameter_facts(model)
     try:
-        return Checkpoint(name, facts, files, tensors, _places(tensors, facts, model))
+        return Checkpoint(name, facts, foreign.files, tensors, _places(tensors, facts, model))
     except InputError as error:
-        told = f"{path}: {error}; give the checkpoint as it was saved, with its own configuration"
-        if foreign is None:
-            raise InputError(told) from None
+        told = f"{path}: {error}; {_WHOLE}"
         try:
             return _loaded(name, foreign, model)
         except InputError:
             raise InputError(told) from None
+
+
+def _ours(name: str, path: Path, folder: Path) -> Checkpoint:
+    """The checkpoint in ``folder``, of the run or checkpoint that was asked for."""
+    with torch.device("meta"):
+        model = Decoder(read_config(folder).model)
+    files = weights_of(folder)
+    tensors, facts = Tensors(list(files)), parameter_facts(model)
+    try:
+        places = _places(tensors, facts, model)
+    except InputError as error:
+        raise InputError(f"{path}: {error}; {_WHOLE}") from None
+    return Checkpoint(name, facts, list(files), tensors, places, {file.name: files[file] for file in files})
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
@@ -106,11 +113,21 @@ class Opened(Protocol):
     @property
     def files(self) -> Sequence[Path]: ...
 
+    @property
+    def hashes(self) -> Mapping[str, str] | None: ...
+
 
 def fingerprint(opened: Opened) -> dict[str, str]:
-    """What tells its weights apart, by file name: the SHA-256, or of files above 4 GB size and time of change, since
-    hashing a hundred of those takes minutes."""
+    """What tells its weights apart, by file name: the SHA-256, or of other makers' files above 4 GB size and time of
+    change, since hashing a hundred of those takes minutes."""
+    if opened.hashes is not None:
+        return dict(opened.hashes)
     return {file.name: _fingerprint(file) for file in opened.files}
+
+
+def hashes_of(opened: Opened) -> list[str]:
+    """The SHA-256 of each of its files."""
+    return [sha256(file) for file in opened.files] if opened.hashes is None else list(opened.hashes.values())
 
 
 def _fingerprint(file: Path) -> str:

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedbed.analysis.checkpoints import Checkpoint, open_checkpoint
+from seedbed.analysis.checkpoints import Checkpoint, hashes_of, open_checkpoint
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order
 from seedbed.facts.table import part_of
-from seedbed.files.atomic import sha256
 from seedbed.init.plan import joints
 from seedbed.laws.cohort import GRID, Cohort, Component, Curve, Member, component_of
 from seedbed.measure.spectra import matrix_stats, stacked
@@ -129,7 +128,7 @@ def _member(checkpoint: Checkpoint, left_out: list[str]) -> Member:
         layers=max(fact.n_layers for fact in facts),
         width=next((fact.d_in for fact in facts if fact.role == "embed"), max(fact.d_in for fact in facts)),
         parameters=sum(math.prod(fact.shape) for fact in facts),
-        sha256=tuple(sha256(file) for file in checkpoint.files),
+        sha256=tuple(hashes_of(checkpoint)),
         left_out=tuple(left_out),
     )
 

@@ -14,7 +14,7 @@ from seedbed.analysis.resources import meta_facts
 from seedbed.analysis.run import read_snapshot
 from seedbed.config import Config
 from seedbed.errors import InputError
-from seedbed.facts.fact import ParameterFact, in_order
+from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import part_of
 from seedbed.files.atomic import COMMIT, folder_damage, listed
 from seedbed.files.safetensors import Tensors, weight_files
@@ -28,7 +28,7 @@ from seedbed.measure.trajectory import (
     left_out,
     measures,
     recorded,
-    reference,
+    references,
     turns,
 )
 from seedbed.report.dynamics_rows import Dynamics, RunFacts
@@ -147,7 +147,7 @@ def _checkpoint(
                 tell(part.name)
                 return measures(matrix_stats(part_of(read(), part)))
 
-            found = parts.get(f"{weights} {part.name}", make)
+            found = parts.get(f"{weights} {part}", make)
             rows.append(
                 TrajectoryRow(name, state["step"], state["tokens"], "checkpoint", part.role, part.layer, **found)
             )
@@ -158,15 +158,9 @@ def _references(
     name: str, facts: Sequence[ParameterFact], parts: Parts, tell: Callable[[str], None]
 ) -> list[Reference]:
     """What Gaussian matrices of the shapes of each component have."""
-    shapes: dict[str, list[tuple[int, ...]]] = {}
-    for fact in facts:
-        for part in fact.parts():
-            shapes.setdefault(part.role, []).append(part.shape)
-    found = []
-    for role in in_order(shapes):
-        of_shape = {}
-        for m, n in set(shapes[role]):
-            tell(f"{name}: a Gaussian matrix of {m} x {n}")
-            of_shape[m, n] = parts.get(f"gaussian {m} {n}", lambda m=m, n=n: measures(gaussian_stats(m, n)))
-        found.append(reference(name, role, [of_shape[shape] for shape in shapes[role]]))
-    return found
+
+    def gaussian(m: int, n: int) -> dict[str, Any]:
+        tell(f"{name}: a Gaussian matrix of {m} x {n}")
+        return parts.get(f"gaussian {m} {n}", lambda: measures(gaussian_stats(m, n)))
+
+    return references(name, facts, gaussian)

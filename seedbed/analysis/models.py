@@ -4,7 +4,7 @@ A module at hand is wrapped as it is: ``LanguageModel("mine", module, tokenizer,
 Shapes: B rows, T tokens, V vocabulary, N tokens that are predicted, C of them at a time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,16 +17,16 @@ from seedbed.analysis.apart import apart, one_document_first
 from seedbed.analysis.causal import body_of, causal_kind, causal_model, vocabulary_of
 from seedbed.analysis.foreign import configuration, find_foreign
 from seedbed.analysis.foreign_tokenizer import foreign_tokenizer
+from seedbed.analysis.newest import of_newest, weights_of
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import parameter_facts
-from seedbed.files.safetensors import weight_files
 from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder
 from seedbed.model.attention import document_starts
 from seedbed.train.run import read_config
-from seedbed.train.setup import checkpoint_of, load_weights
+from seedbed.train.setup import load_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -50,6 +50,8 @@ class LanguageModel:
     """Tokens that it can read at once."""
     files: tuple[Path, ...] = ()
     """Of its weights; none where it is a module at hand."""
+    hashes: Mapping[str, str] | None = None
+    """SHA-256 of the files by name, where they are known: a run that trains may remove them."""
 
     @cached_property
     def facts(self) -> list[ParameterFact]:
@@ -192,12 +194,8 @@ def open_model(path: str | Path, device: str = "cpu") -> LanguageModel:
     path = Path(path)
     foreign, name = find_foreign(path), path.resolve().name
     if foreign is None:
-        folder = checkpoint_of(path)
-        config = read_config(folder)
-        model = Decoder(config.model)
-        load_weights(model, folder)
-        tokenizer, files = load_tokenizer(folder / "tokenizer"), weight_files(folder)
-        opened = LanguageModel(name, model.to(device).eval(), tokenizer, config.model.max_seq_len, tuple(files))
+        opened = of_newest(path, lambda folder: _ours(name, folder, device))
+        tokenizer = opened.tokenizer
     else:
         config = configuration(foreign)
         kind, tokenizer = causal_kind(foreign, config), foreign_tokenizer(foreign, config)
@@ -210,6 +208,14 @@ def open_model(path: str | Path, device: str = "cpu") -> LanguageModel:
             "model its own tokenizer"
         )
     return opened
+
+
+def _ours(name: str, folder: Path, device: str) -> LanguageModel:
+    config, files = read_config(folder), weights_of(folder)
+    model = Decoder(config.model)
+    load_weights(model, folder)
+    tokenizer, hashes = load_tokenizer(folder / "tokenizer"), {file.name: files[file] for file in files}
+    return LanguageModel(name, model.to(device).eval(), tokenizer, config.model.max_seq_len, tuple(files), hashes)
 
 
 def _longest(config: "PreTrainedConfig") -> int:

@@ -49,6 +49,15 @@ class Parts:
             self._begun = True
 
 
+def kept_analysis(folder: Path) -> str | None:
+    """The analysis whose parts ``folder`` keeps, by its key; None where there are none, or it cannot be told."""
+    try:
+        head = next((value for _, value in read_jsonl(folder / FILE)), None)
+    except (InputError, OSError):
+        return None
+    return head.get("analysis") if isinstance(head, dict) else None
+
+
 def _kept(file: Path, head: Any) -> dict[str, Any]:
     lines: Iterator[Any] = (value for _, value in read_jsonl(file))
     try:

@@ -95,6 +95,7 @@ def write_page(run_dir: Path, model: Decoder, config: Config, store: Store, samp
         sink_after=after.sink,
         sample=sample,
         unmeasured=unmeasured(model),
+        facts=[fact for fact in parameter_facts(model) if fact.is_matrix],
     )
     path = run_dir / PAGE
     write_atomic(path, run_page(report))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seedbed.analysis.newest import of_newest
 from seedbed.analysis.stored import is_store, stored_documents
 from seedbed.data.document import Document, content
 from seedbed.data.inputs import list_inputs
@@ -20,9 +21,8 @@ from seedbed.data.spec import Spec
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
-from seedbed.files.jsonl import ReadCounts
+from seedbed.files.jsonl import OnBad, ReadCounts
 from seedbed.train.run import CONFIG, read_config
-from seedbed.train.setup import checkpoint_of
 
 
 class Text(NamedTuple):
@@ -81,20 +81,25 @@ class Padded(NamedTuple):
 
 
 def read_texts(
-    paths: Sequence[str | Path], tokenizer: Tokenizer, length: int, count: int | None = None, text_field: str = "text"
+    paths: Sequence[str | Path],
+    tokenizer: Tokenizer,
+    length: int,
+    count: int | None = None,
+    text_field: str = "text",
+    on_bad: OnBad = "strict",
 ) -> Texts:
     """``count`` documents (None: all) of files of any kind that `data prepare` reads, or of the held-out part of
     stores, each cut to ``length`` tokens.
 
     They are the first ones of each file, of a store the first of each domain and language, taken in turns, so that
     none has more than another by more than one where there are enough. Raises InputError for a file that is missing or
-    damaged, a record without the field (naming those it has), a store that holds nothing out, and where nothing is
-    left.
+    damaged, a record without the field (naming those it has; counted where ``on_bad`` is "skip"), a store that holds
+    nothing out, and where nothing is left.
     """
     if not paths:
         raise InputError("no texts to read; name files, folders of them or a store with --data")
     counts, found = ReadCounts(), Texts([])
-    sources = _sources(paths, tokenizer, text_field, counts)
+    sources = _sources(paths, tokenizer, text_field, on_bad, counts)
     found.texts = in_turns([_read(source, tokenizer, length, found.skipped) for source in sources], count)
     found.skipped += counts.skipped
     if not found.texts:
@@ -113,8 +118,7 @@ def store_of(run: str | Path) -> Path:
 
     Raises InputError where it is no run, or its store is not where it was.
     """
-    folder = checkpoint_of(run)
-    config = read_config(folder)
+    folder, config = of_newest(run, lambda folder: (folder, read_config(folder)))
     places = [Path(place) for place in [config.data.store] if place is not None]
     home, own = folder.resolve().parent.parent, Path(config.run.dir or "").parts
     if len(own) < len(home.parts) and home.parts[-len(own) :] == own:
@@ -146,14 +150,20 @@ def shared_store(models: Sequence[str | Path]) -> Path:
 
 
 def texts_for(
-    model: str | Path, paths: Sequence[str | Path], tokenizer: Tokenizer, length: int, count: int | None = None
+    model: str | Path,
+    paths: Sequence[str | Path],
+    tokenizer: Tokenizer,
+    length: int,
+    count: int | None = None,
+    text_field: str = "text",
+    on_bad: OnBad = "strict",
 ) -> Texts:
     """The texts at ``paths``; where there are none, those that the run ``model`` holds out.
 
     Raises InputError for a model of another maker without texts.
     """
     if paths:
-        return read_texts(paths, tokenizer, length, count)
+        return read_texts(paths, tokenizer, length, count, text_field, on_bad)
     if not (Path(model) / CONFIG).is_file():
         raise InputError(f"{model}: {_NO_TEXTS}")
     return held_out_texts(model, tokenizer, length, count)
@@ -176,14 +186,15 @@ def bytes_read(texts: Iterable[Text], tokenizer: Tokenizer) -> int:
 
 
 def _sources(
-    paths: Sequence[str | Path], tokenizer: Tokenizer, text_field: str, counts: ReadCounts
+    paths: Sequence[str | Path], tokenizer: Tokenizer, text_field: str, on_bad: OnBad, counts: ReadCounts
 ) -> list[Iterator[Document]]:
     """The documents of each file, and of each domain and language of a store; no file is opened before it is read."""
     files = [str(path) for path in paths if not is_store(path)]
     sources: list[Iterator[Document]] = []
     if files:
         sections = [{"field": text_field, "action": "train"}]
-        spec = Spec.model_validate({"sources": files, "tokenizer": str(tokenizer.folder), "sections": sections})
+        asked = {"sources": files, "tokenizer": str(tokenizer.folder), "sections": sections, "on_bad": on_bad}
+        spec = Spec.model_validate(asked)
         sources += [documents(file, spec, counts) for file in list_inputs(spec.sources)]
     stores: set[Path] = set()
     for path in paths:

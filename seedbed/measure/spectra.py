@@ -19,7 +19,7 @@ from seedbed.measure.gaussian import gaussian_cosine, gaussian_spectra
 from seedbed.measure.singular import float64_blocks, gram_of, power_of_two, singular_values
 
 SCALE_FREE = ("stable_rank", "entropy_rank", "er90", "er95", "er99")  # beside condition number and row cosine
-SINGLE = "a single row or column: rank measures are 1 by definition"
+SINGLE = "a single row or column: ranks say nothing"
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class MatrixStats:
     """Measures of a matrix W (m x n) with singular values s_1 >= ... >= s_r, r = min(m, n).
 
     A field is None where ``problem`` says why there is no number: all of them when W is not finite or not of floating
-    point, the spectral ones when W is zero or has a single row or column.
+    point, the spectral ones when W is zero; of a single row or column those after ``spectral``, which is its norm.
     """
 
     shape: tuple[int, ...]
@@ -58,7 +58,8 @@ def spectrum(weight: Tensor) -> tuple[MatrixStats, Tensor | None]:
     """All measures of ``weight`` [m, n], and the singular values [r] they are of: descending, float64, on its device.
 
     The values are None where there is a problem. Beside the weight, memory goes to matrices [r, r] in float64, to
-    ``cosine.MEAN_ROWS`` rows and to blocks of a fixed size.
+    ``cosine.MEAN_ROWS`` rows and to blocks of a fixed size, or of one row where that is longer: of few
+    rows with millions of columns each is one block.
     """
     stats = _entries(weight)
     if stats.problem is not None:
@@ -89,10 +90,15 @@ def _entries(weight: Tensor) -> MatrixStats:
         return MatrixStats(shape, problem=f"not a matrix: {weight.ndim} dimensions")
     if weight.numel() == 0:
         return MatrixStats(shape, problem="no entries")
+    if weight.is_complex():
+        return MatrixStats(shape, problem="complex entries, of which these measures know nothing")
     if not weight.is_floating_point():
         told = str(weight.dtype).removeprefix("torch.")
         return MatrixStats(shape, problem=f"not floating point but {told}: numbers of a quantiser, not the weights")
-    ends = [tuple(map(float, block.aminmax())) for block in float64_blocks(matrix)]  # NaN when an entry is
+    ends, zero_rows = [], 0
+    for block in float64_blocks(matrix):
+        ends.append(tuple(map(float, block.aminmax())))  # NaN when an entry is
+        zero_rows += int((~block[block[:, 0] == 0].any(1)).sum())  # a row whole only where its first entry is zero
     if not all(math.isfinite(end) for both in ends for end in both):
         bad = sum(int((~torch.isfinite(block)).sum()) for block in float64_blocks(matrix))
         return MatrixStats(shape, problem=f"{bad} of {matrix.numel()} entries are NaN or infinite")
@@ -101,6 +107,7 @@ def _entries(weight: Tensor) -> MatrixStats:
     mean, std = _moments(matrix, scale)
     rms = scale * math.hypot(mean, std)
     problem = "all entries are zero" if rms == 0 else SINGLE if 1 in shape else None
+    frobenius = rms * math.sqrt(matrix.numel())
     return MatrixStats(
         shape,
         problem,
@@ -109,14 +116,10 @@ def _entries(weight: Tensor) -> MatrixStats:
         min=low,
         max=high,
         rms=rms,
-        frobenius=rms * math.sqrt(matrix.numel()),
-        zero_rows=_zero_rows(matrix),
+        frobenius=frobenius,
+        spectral=frobenius if problem == SINGLE else None,
+        zero_rows=zero_rows,
     )
-
-
-def _zero_rows(matrix: Tensor) -> int:
-    """Rows of ``matrix`` [m, n] that are all zero: looked at whole only where the first entry is."""
-    return int((~matrix[matrix[:, 0] == 0].any(1)).sum())
 
 
 def _moments(matrix: Tensor, scale: float) -> tuple[float, float]:

@@ -1,11 +1,11 @@
 """How the measures of a run's matrices move over its steps: rows, curves over them, and where these turn."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from seedbed.facts.fact import in_order
+from seedbed.facts.fact import ParameterFact, in_order
 from seedbed.measure.rows import WeightRow
 from seedbed.measure.spectra import MatrixStats
 
@@ -50,7 +50,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Point:
-    """A component at one step: mean and range over its matrices, one a layer."""
+    """A component at one step: mean and range over its layers, each the mean over its matrices (experts)."""
 
     step: int
     tokens: int
@@ -108,32 +108,57 @@ def recorded(run: str, metrics_row: dict[str, Any]) -> list[TrajectoryRow]:
     return rows
 
 
+def averaged(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The means of the ``measures`` of several matrices (experts of one layer); None where one has no number, with all
+    that is wrong."""
+    means: dict[str, Any] = {}
+    for name in MEASURES:
+        values = [one[name] for one in found]
+        means[name] = None if None in values else fmean(values)
+    problems = dict.fromkeys(one["problem"] for one in found if one["problem"] is not None)
+    return means | {"problem": "; ".join(problems) or None}
+
+
 def reference(run: str, component: str, gaussians: Sequence[dict[str, Any]]) -> Reference:
     """The means of the ``measures`` of the Gaussian matrices that stand beside a component's."""
-    means: dict[str, float | None] = {}
-    for name in SCALE_FREE:
-        values = [one[name] for one in gaussians]
-        means[name] = None if None in values else fmean(values)
-    return Reference(run, component, **means)
+    means = averaged(gaussians)
+    return Reference(run, component, **{name: means[name] for name in SCALE_FREE})
+
+
+def references(
+    run: str, facts: Iterable[ParameterFact], gaussian: Callable[[int, int], dict[str, Any]]
+) -> list[Reference]:
+    """A reference for each component of the matrices in ``facts``; ``gaussian`` gives the ``measures`` of a Gaussian
+    matrix [m, n], and is asked once a shape."""
+    shapes: dict[str, list[tuple[int, ...]]] = {}
+    for fact in facts:
+        for part in fact.parts():
+            shapes.setdefault(part.role, []).append(part.shape)
+    roles = in_order(shapes)
+    known = {shape: gaussian(*shape) for shape in dict.fromkeys(shape for role in roles for shape in shapes[role])}
+    return [reference(run, role, [known[shape] for shape in shapes[role]]) for role in roles]
 
 
 def curve(rows: Iterable[TrajectoryRow], measure: str) -> tuple[list[Point], list[int]]:
     """The points of one component of one run in the order of steps, and the steps that are left out: those at which a
     matrix has no number that has one at another step. A mean over fewer matrices would jump without any having moved.
     """
-    by_step: dict[int, dict[int | None, float]] = {}
+    found: dict[tuple[int, int | None], list[float | None]] = {}
     tokens: dict[int, int] = {}
     for row in rows:
-        value = getattr(row, measure)
-        if value is not None:
-            by_step.setdefault(row.step, {})[row.layer] = value
-            tokens[row.step] = row.tokens
+        found.setdefault((row.step, row.layer), []).append(getattr(row, measure))
+        tokens[row.step] = row.tokens
+    by_step: dict[int, dict[int | None, float]] = {}
+    for (step, layer), numbers in found.items():
+        known = [value for value in numbers if value is not None]
+        if len(known) == len(numbers):
+            by_step.setdefault(step, {})[layer] = fmean(known)
     everything = {layer for values in by_step.values() for layer in values}
     points, left_out = [], []
     for step, values in sorted(by_step.items()):
         if values.keys() == everything:
-            found = values.values()
-            points.append(Point(step, tokens[step], fmean(found), min(found), max(found)))
+            of_layers = values.values()
+            points.append(Point(step, tokens[step], fmean(of_layers), min(of_layers), max(of_layers)))
         else:
             left_out.append(step)
     return points, left_out

@@ -45,7 +45,8 @@ def sink_figure(layers: Sequence[LayerRow], heads: Sequence[HeadRow]) -> Figure:
     """Sink score over layers beside even attention, and the share of heads that are sink heads."""
     with style():
         figure, (score, above) = panels(1, 2, WIDTH, 3.8, width_ratios=(3, 2))
-        for index, name in enumerate(_names(layers)):
+        names = _names(layers)
+        for index, name in enumerate(names):
             color, marker = ARMS[index % len(ARMS)]
             own = [row for row in layers if row.checkpoint == name]
             at = [row.layer for row in own]
@@ -54,7 +55,8 @@ def sink_figure(layers: Sequence[LayerRow], heads: Sequence[HeadRow]) -> Figure:
             ends = np.array([(row.sink_low, row.sink_high) for row in own], dtype=float)  # NaN where there is none
             score.fill_between(at, ends[:, 0], ends[:, 1], color=color, alpha=0.2, linewidth=0)
             _dots(score, [(row.layer, row.sink) for row in heads if row.checkpoint == name], color)
-            above.plot(at, [100 * row.above for row in own], color=color, marker=marker, markersize=5)
+            size = 5 + 3 * (len(names) - 1 - index)  # shares of all may be 0: marks within each other are seen
+            above.plot(at, [100 * row.above for row in own], color=color, marker=marker, markersize=size)
         _even(score, layers, "uniform_sink")
         score.set(xlabel="layer", ylabel="sink score", ylim=(0, 1.08 * score.dataLim.y1))
         above.set(xlabel="layer", ylabel=f"heads above {THRESHOLD:g}, %", ylim=(-3, 103))

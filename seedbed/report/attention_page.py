@@ -8,6 +8,8 @@ from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
 
 TOP = 15
+SHORT = 12
+"""Rows of the table of all layers that stand open on the page and in the terminal."""
 
 DEFINITIONS = {
     "sink score": "Mean attention weight on the first token of the query’s own document, over all queries (S0, eq. 5; "
@@ -115,7 +117,8 @@ def _layers(result: Attention) -> TableView:
         )
         for row in result.layers
     ]  # fmt: skip
-    return TableView("Every layer, means over its heads", columns, rows, folded=True)
+    brief = len(rows) <= SHORT
+    return TableView("Every layer, means over its heads", columns, rows, brief=brief, folded=not brief)
 
 
 def _top(result: Attention) -> TableView:
@@ -144,7 +147,8 @@ def _sinks(result: Attention) -> list[Picture]:
             "sink_layers",
             sink_figure(result.layers, result.heads),
             "Left: mean sink score of each layer (line), its 95 % interval over documents (band) and each head (dots), "
-            "beside even attention (dashed). Right: share of the layer’s heads above 0.3.",
+            "beside even attention (dashed). Right: share of the layer’s heads above 0.3; where curves fall together, "
+            "their marks lie within each other.",
             "Sink score over layers",
         ),
     ]

@@ -8,14 +8,16 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
-from seedbed.facts.fact import EMBEDDING_ROLES, ROLES
+from seedbed.facts.fact import EMBEDDING_ROLES, ROLES, ParameterFact
 from seedbed.measure.rows import WeightRow, component_table
 from seedbed.measure.sink import SinkReport
-from seedbed.measure.trajectory import Reference, TrajectoryRow, initial, left_out, measures, recorded, reference
+from seedbed.measure.spectra import gaussian_stats
+from seedbed.measure.trajectory import Reference, TrajectoryRow, initial, left_out, measures, recorded, references
 from seedbed.report import figures
 from seedbed.report.dynamics_figures import LABELS, measure_figure
 from seedbed.report.gradients_figure import gradients_figure
 from seedbed.report.render import inline, render
+from seedbed.train.metrics import METRICS
 
 TRAJECTORIES = ("stable_rank", "row_cosine")  # of what a run records; `seedbed analyze dynamics` shows all
 
@@ -35,6 +37,7 @@ class RunReport:
     unmeasured: str = ""  # the matrices that both leave out, in words
     sink_before: SinkReport | None = None
     sink_after: SinkReport | None = None
+    facts: list[ParameterFact] = field(default_factory=list)  # of all matrices: Gaussian ones of their shapes are shown
     prompt: str = ""
     sample: str = ""
 
@@ -42,6 +45,7 @@ class RunReport:
 def run_page(report: RunReport) -> str:
     """The whole page as HTML; every text in it that is not ours is escaped."""
     train, heldout = figures.kind(report.metrics, "train"), figures.kind(report.metrics, "eval")
+    rows, references, damaged = _trajectory(report)
     before, after = (
         {row.role: row for row in component_table(rows)} for rows in (report.weights_before, report.weights_after)
     )
@@ -53,7 +57,7 @@ def run_page(report: RunReport) -> str:
         last=train[-1] if train else None,
         heldout=heldout[-1] if heldout else None,
         passed_over=figures.kind(report.metrics, "guard"),
-        figure=_figures(report),
+        figure=_figures(report, rows, references),
         components=[(before.get(role), after.get(role)) for role in dict.fromkeys((*before, *after))],
         problems=[
             f"{when}, {problem}"
@@ -61,13 +65,13 @@ def run_page(report: RunReport) -> str:
             for row in table.values()
             for problem in row.problems
         ]
-        + [f"over steps, {line}" for line in _left_out(report)],
+        + [f"over steps, {line}" for line in (*damaged, *left_out(rows))],
         draws=draw_summary(report.receipt["rows"]),
         config=yaml.safe_dump(report.config, sort_keys=False, allow_unicode=True),
     )
 
 
-def _figures(report: RunReport) -> dict[str, Markup]:
+def _figures(report: RunReport, rows: Sequence[TrajectoryRow], references: Sequence[Reference]) -> dict[str, Markup]:
     """Name of a figure -> SVG; a figure without anything to show is left out."""
     shown: dict[str, Markup] = {}
 
@@ -83,8 +87,7 @@ def _figures(report: RunReport) -> dict[str, Markup]:
     gradients = figures.kind(report.metrics, "gradients")
     if gradients:
         show("gradients", gradients_figure(gradients), "Sizes of the gradient's entries over steps, by component")
-    if figures.kind(report.metrics, "weights"):
-        rows, references = _trajectory(report)
+    if rows:
         for measure in TRAJECTORIES:
             show(measure, measure_figure(rows, references, measure), f"{LABELS[measure]} over steps, by component")
     weights = report.weights_before, report.weights_after
@@ -97,22 +100,19 @@ def _figures(report: RunReport) -> dict[str, Markup]:
     return shown
 
 
-def _left_out(report: RunReport) -> list[str]:
-    """What the curves over steps leave out, where there are any."""
-    return left_out(_trajectory(report)[0]) if figures.kind(report.metrics, "weights") else []
-
-
-def _trajectory(report: RunReport) -> tuple[list[TrajectoryRow], list[Reference]]:
-    """What the run recorded of its weights, from what was measured before the first step on; and Gaussian values."""
-    name, before = "this run", report.weights_before
-    rows = [*initial(name, before)]
+def _trajectory(report: RunReport) -> tuple[list[TrajectoryRow], list[Reference], list[str]]:
+    """What the run recorded of its weights, from what was measured before the first step on; Gaussian values; and a
+    line for each damaged row. Nothing where nothing was recorded."""
+    name, rows, damaged = "this run", [], []
     for row in figures.kind(report.metrics, "weights"):
-        rows += recorded(name, row)
-    gaussians: dict[str, list[dict[str, Any]]] = {}
-    for row in before:
-        if row.gaussian is not None:
-            gaussians.setdefault(row.role, []).append(measures(row.gaussian))
-    return rows, [reference(name, role, found) for role, found in gaussians.items()]
+        try:
+            rows += recorded(name, row)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            damaged.append(f"step {row['step']}: the row of kind weights in {METRICS} is damaged")
+    if not rows:
+        return [], [], damaged
+    gaussians = references(name, report.facts, lambda m, n: measures(gaussian_stats(m, n)))
+    return [*initial(name, report.weights_before), *rows], gaussians, damaged
 
 
 def parameter_counts(receipt_rows: Sequence[dict[str, Any]]) -> dict[str, int]:

@@ -48,8 +48,9 @@ def residual_page(result: ResidualResult, provenance: Mapping[str, str]) -> Page
     names = ", ".join(models)
     return Page(
         title=f"Residual stream of {names}",
-        lead=f"How the residual stream goes through the layers, on {result.data}: {_counted(newest)}. Means over these "
-        "tokens of one set of weights each: nothing here has an error bar, and another seed or text may differ.",
+        lead=f"How the residual stream goes through the layers, on {result.data}: {_counted(newest)}. Means over all "
+        "tokens that were read, of one set of weights each; documents are not resampled, so nothing here has an error "
+        "bar or interval, and another seed or text may differ.",
         sections=[
             Section(
                 "Models and tokens", tables=[_members_table(result.members)], problems=result.problems,

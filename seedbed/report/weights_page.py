@@ -194,17 +194,30 @@ def cosines_picture(name: str, lines: Sequence[tuple[str, Sequence[CosineMap]]])
 
 
 def component_views(rows: Sequence[ComponentRow]) -> list[TableView]:
-    """The component table, in two: ranks and directions; energy and condition."""
-    first = ["std", *(name for what in ("stable_rank", "entropy_rank", "row_cosine") for name in _names(what))]
-    second = [*(name for what in ("er90", "er95", "er99") for name in _names(what)), "κ median", "Gaussian"]
-    ranks, energies = [], []
-    for row in rows:
-        head = [row.role, str(row.matrices)]
-        ranks.append([*head, number(row.std), *_beside(row, "stable_rank", "entropy_rank", "row_cosine")])
-        energies.append([*head, *_beside(row, "er90", "er95", "er99", "condition_median"), number(row.condition)])
+    """The component table, in three that no page is too narrow for: ranks and directions; energy; condition."""
+    head = ["component", "matrices"]
+    ranks = ["std", *(name for what in ("stable_rank", "entropy_rank", "row_cosine") for name in _names(what))]
+    energies = [name for what in ("er90", "er95", "er99") for name in _names(what)]
+    cells = [[row.role, str(row.matrices)] for row in rows]
     return [
-        TableView("Components: scale, rank, directions of rows", ["component", "matrices", *first], ranks),
-        TableView("Components: energy and condition", ["component", "matrices", *second, "ratio", "κ mean"], energies),
+        TableView(
+            "Components: scale, rank, directions of rows",
+            [*head, *ranks],
+            [
+                [*c, number(r.std), *_beside(r, "stable_rank", "entropy_rank", "row_cosine")]
+                for c, r in zip(cells, rows, strict=True)
+            ],
+        ),
+        TableView(
+            "Components: energy",
+            [*head, *energies],
+            [[*c, *_beside(r, "er90", "er95", "er99")] for c, r in zip(cells, rows, strict=True)],
+        ),
+        TableView(
+            "Components: condition",
+            [*head, "κ median", "Gaussian", "ratio", "κ mean"],
+            [[*c, *_beside(r, "condition_median"), number(r.condition)] for c, r in zip(cells, rows, strict=True)],
+        ),
     ]
 
 

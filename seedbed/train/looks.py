@@ -2,6 +2,7 @@
 steps, whole."""
 
 from collections import defaultdict
+from itertools import chain
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from seedbed.facts.table import canonical, parameter_facts, part_of
 from seedbed.init.sharding import own_part, read_whole
 from seedbed.measure.gradients import tally, told
 from seedbed.measure.spectra import matrix_stats
-from seedbed.measure.trajectory import measures
+from seedbed.measure.trajectory import averaged, measures
 from seedbed.parallel.world import World
 
 SAMPLE = 2**16
@@ -57,14 +58,15 @@ def _held(gradient: Tensor, part: ParameterFact) -> Tensor:
 
 def weight_components(model: nn.Module, world: World) -> dict[str, dict[str, Any]]:
     """``{"attn.q/0": {"stable_rank": ..., ...}, ..., "embed": {...}}``: what ``measure.trajectory`` follows of each
-    matrix by role and layer, in the order of roles; the same numbers as of a checkpoint.
+    matrix by role and layer, in the order of roles; the same numbers as of a checkpoint. Of several matrices of one
+    role in a layer (experts) the means.
 
     Parameters are read in rounds of one a rank, sharded ones put together: each rank measures one of them. It holds
     that one and the one that is being read, besides a copy in float64. Nothing is drawn and nothing changed.
     """
     parameters = {canonical(name): parameter for name, parameter in model.named_parameters()}
     facts = [fact for fact in parameter_facts(model) if fact.is_matrix]
-    found: dict[tuple[str, int | None], dict[str, Any]] = {}
+    found: list[tuple[str, int | None, dict[str, Any]]] = []
     for start in range(0, len(facts), world.size):
         own = None
         for rank, fact in enumerate(facts[start : start + world.size]):
@@ -73,11 +75,13 @@ def weight_components(model: nn.Module, world: World) -> dict[str, dict[str, Any
                 own = fact, whole
         if own is not None:
             fact, whole = own
-            found |= {(part.role, part.layer): measures(matrix_stats(part_of(whole, part))) for part in fact.parts()}
-    everyones = {key: values for theirs in world.gather(found) for key, values in theirs.items()}
+            found += [(part.role, part.layer, measures(matrix_stats(part_of(whole, part)))) for part in fact.parts()]
+    everyones: dict[tuple[str, int | None], list[dict[str, Any]]] = defaultdict(list)
+    for role, layer, values in chain.from_iterable(world.gather(found)):
+        everyones[role, layer].append(values)
     order = in_order(role for role, _ in everyones)
     keys = sorted(everyones, key=lambda key: (order.index(key[0]), key[1] or 0))
-    return {role if layer is None else f"{role}/{layer}": everyones[role, layer] for role, layer in keys}
+    return {role if layer is None else f"{role}/{layer}": averaged(everyones[role, layer]) for role, layer in keys}
 
 
 def rounded_sample(model: nn.Module) -> list[tuple[Tensor, Tensor, Tensor]]:

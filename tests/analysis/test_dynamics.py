@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -169,6 +169,28 @@ def test_the_same_weights_are_measured_once(run, copy, monkeypatch):
     assert [one.name for one in result.runs] == ["run", "copy"]
     assert len(result.rows) == 2 * 7 * PARTS
     assert {one.weights_sha256 for one in result.runs} == {result.runs[0].weights_sha256}
+
+
+def test_the_same_weights_cut_otherwise_are_measured_anew(run, monkeypatch):
+    """Another configuration may name and cut the same tensors in another way."""
+    parts, real = Parts(None, 0), dynamics.meta_facts
+    before = {(row.step, row.layer, row.component): row.std for row in analyze([run], parts, quiet).rows}
+
+    def swapped(model):
+        found = real(model)
+        for fact in found:
+            if fact.parts()[-1].role == "mlp.up":
+                gate, up = fact.blocks
+                blocks = replace(gate, rows=up.rows), replace(up, rows=gate.rows)
+                yield replace(fact, blocks=blocks)
+            else:
+                yield fact
+
+    monkeypatch.setattr(dynamics, "meta_facts", swapped)
+    after = {(row.step, row.layer, row.component): row.std for row in analyze([run], parts, quiet).rows}
+    assert before[4, 0, "mlp.up"] != before[4, 0, "mlp.gate"]
+    assert after[4, 0, "mlp.up"] == before[4, 0, "mlp.gate"]
+    assert after[4, 0, "attn.o"] == before[4, 0, "attn.o"]
 
 
 def test_runs_of_one_name_are_told_apart(run, tmp_path):

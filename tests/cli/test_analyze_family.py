@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from markupsafe import Markup
 from tiny import config, quiet, sentences
 
 from seedbed.api import fit
@@ -22,7 +21,7 @@ PAGES = {
     "weights": "{model}",
 }
 RUN = ["train.steps=4", "model.d_model=16", "train.checkpoint_every=2"]
-ORDER = ["--data", "--documents", "--length", "--out", "--overwrite", "--json", "--help"]
+ORDER = ["--data", "--documents", "--length", "--field", "--on-bad", "--out", "--overwrite", "--json", "--help"]
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +34,6 @@ def places(tmp_path_factory, tiny_store) -> dict[str, Path]:
     records.write_text("".join(json.dumps({"prompt": "the", "response": "grows " * n}) + "\n" for n in (3, 4, 5)))
     step = folder / "run" / "checkpoints" / "step_00000002"
     return {"model": folder / "run", "step": step, "texts": texts, "records": records}
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Figures take longer than all else, and each command's own test draws them."""
-    monkeypatch.setattr("seedbed.report.sections.inline", lambda *_: Markup())
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
 
 
 def words(command: str, places: dict[str, Path], **other: Path) -> list[str]:
@@ -85,6 +77,18 @@ def test_a_folder_and_one_document(seedbed, places, undrawn, tmp_path, command):
     assert (out / "result.json").read_bytes() == before
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("command", PAGES)
+def test_every_figure_is_drawn(seedbed, places, tmp_path, command):
+    code, _, err = seedbed(*words(command, places), "-o", tmp_path)
+    assert code == 0, err
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert drawn
+    for path in (tmp_path / "figures").iterdir():
+        assert path.read_bytes().startswith(b"<svg" if path.suffix == ".svg" else b"\x89PNG"), path
+        assert path.with_suffix(".png").name in drawn and path.with_suffix(".svg").name in drawn
+
+
 @pytest.mark.parametrize("command", PAGES)
 def test_out_is_checked_before_anything_is_opened(seedbed, places, tmp_path, command):
     file, folder, held = tmp_path / "file", tmp_path / "folder", tmp_path / "held"
@@ -124,6 +128,18 @@ def test_data_without_a_text(seedbed, places, tmp_path, command):
     assert not out.exists()
 
 
+@pytest.mark.parametrize("command", ["attention", "residual", "tokens"])
+def test_records_that_are_left_out_are_counted(seedbed, places, undrawn, tmp_path, command):
+    file = tmp_path / "bodies.jsonl"
+    file.write_text('{"text": "not this"}\n{not JSON\n' + '{"body": "the seed grows under the blue stone"}\n' * 2)
+    given = [*words(command, places, texts=file), "--field", "body", "--json"]
+    code, _, err = seedbed(*given)
+    assert code == 2 and "bodies.jsonl:1: no field 'body'" in err and "on_bad: skip" in err
+    code, text, err = seedbed(*given, "--on-bad", "skip")
+    assert code == 0, err
+    assert "no field 'body'" in text and "not one JSON value" in text
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_interruption_says_what_is_kept(seedbed, places, tmp_path, monkeypatch, kept):
     def stop(_path):
@@ -133,9 +149,32 @@ def test_an_interruption_says_what_is_kept(seedbed, places, tmp_path, monkeypatc
     monkeypatch.setattr("seedbed.analysis.checkpoints.open_checkpoint", stop)
     code, text, err = seedbed(*words("weights", places), *(["-o", out] if kept else []))
     assert (code, text) == (130, "")
-    said = f"what was finished is kept in {out}, and the same" if kept else "nothing is kept without -o FOLDER"
+    said = "nothing was finished yet" if kept else "nothing is kept without -o FOLDER"
     assert err.splitlines()[-1].startswith(f"interrupted: {said}")
     assert not out.exists()
+
+
+def test_parts_are_kept_for_the_analysis_that_they_are_of(seedbed, places, undrawn, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("seedbed.analysis.weights._weight_row", interrupt)
+        code, _, err = seedbed(*words("weights", places), "-o", out)
+    assert code == 130
+    assert err.splitlines()[-1].startswith(f"interrupted: what was finished is kept in {out}, and the same command")
+    before = (out / "parts.jsonl").read_bytes()
+    code, _, err = seedbed(*words("residual", places), "-o", out)
+    assert code == 2
+    told = f"error: {out}: keeps what an interrupted `seedbed analyze weights` had finished; finish that"
+    assert err.splitlines()[-1].startswith(told)
+    assert (out / "parts.jsonl").read_bytes() == before
+    code, _, err = seedbed(*words("weights", places), "-o", out)
+    assert (code, "goes on" in err) == (0, True)
+    (out / "parts.jsonl").write_bytes(before)
+    assert seedbed(*words("residual", places), "-o", out, "--overwrite")[0] == 0
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 def test_two_runs_are_compared_on_what_their_store_holds_out(seedbed, places):

@@ -24,14 +24,20 @@ def data(tmp_path) -> Path:
     return file
 
 
-def test_page_tables_and_json(seedbed, run, data, tmp_path):
+def test_page_tables_and_json(seedbed, run, data, undrawn, tmp_path):
     folder = tmp_path / "out"
     command = ("analyze", "residual", run, "--data", data, "--every-checkpoint", "-o", folder)
     code, out, err = seedbed(*command)
     assert code == 0, err
     assert "tokens after the first" in out
     page = (folder / "report.html").read_text(encoding="utf-8")
-    for text in ("During training: run", "ε masking", "drawn again", "has an error bar", "layers.*.attn"):
+    for text in (
+        "During training: run",
+        "ε masking",
+        "drawn again",
+        "are not resampled",
+        "layers.*.attn",
+    ):
         assert text in page or text in out or text in (folder / "models.csv").read_text(), text
     assert {file.stem for file in (folder / "figures").glob("*.svg")} == {
         "stream", "branches_others", "branches_first", "masking", "layers_by_step_0", "trajectories_0",

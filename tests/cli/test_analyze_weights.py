@@ -22,7 +22,7 @@ def rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(text))
 
 
-def test_weights_of_a_run(seedbed, run, tmp_path):
+def test_weights_of_a_run(seedbed, run, undrawn, tmp_path):
     out = tmp_path / "out"
     code, printed, err = seedbed("analyze", "weights", run, "-o", out)
     assert code == 0, err

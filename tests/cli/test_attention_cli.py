@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import pytest
 from tiny import config, quiet, sentences
@@ -28,6 +29,7 @@ def test_tables_and_a_folder(seedbed, run, data, tmp_path):
     code, shown, err = seedbed("analyze", "attention", run, "--data", data, "--length", 24, "-o", out)
     assert code == 0, err
     assert "T = 24" in shown
+    assert re.search(r"run: (\d+) of \1 tokens \(\d+ s\)$", err.strip())
     assert f"report    {out / 'report.html'}" in shown
     with open(out / "heads.csv") as file:
         heads = list(csv.DictReader(file))

@@ -16,7 +16,7 @@ def run(tmp_path_factory, tiny_store) -> Path:
     return folder
 
 
-def test_a_run(seedbed, run, tmp_path):
+def test_a_run(seedbed, run, undrawn, tmp_path):
     out = tmp_path / "out"
     code, told, err = seedbed("analyze", "dynamics", run, "-o", out, "--over", "tokens")
     assert code == 0, err

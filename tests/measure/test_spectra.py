@@ -107,7 +107,14 @@ def test_case_49_single_row_or_column(shape):
     stats = matrix_stats(torch.full(shape, 2.0))
     assert "single row or column" in (stats.problem or "")
     assert stats.rms == pytest.approx(2)
-    assert all(getattr(stats, field) is None for field in SPECTRAL)
+    assert stats.spectral == stats.frobenius == pytest.approx(math.sqrt(20))
+    assert all(getattr(stats, field) is None for field in SPECTRAL if field != "spectral")
+
+
+def test_case_49_complex_entries_lose_no_part_silently():
+    stats, values = spectrum(torch.full((3, 4), 1 + 2j))
+    assert "complex" in (stats.problem or "") and values is None
+    assert all(getattr(stats, field) is None for field in (*SPECTRAL, "mean", "std", "min", "max", "rms", "frobenius"))
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 3, 4), (0, 4)])

@@ -5,16 +5,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+from seedbed.facts.fact import ParameterFact
 from seedbed.measure.spectra import gaussian_stats, matrix_stats
 from seedbed.measure.trajectory import (
     MEASURES,
     Point,
     TrajectoryRow,
+    averaged,
     curve,
     grouped,
     measures,
     recorded,
     reference,
+    references,
     thinned_layers,
     turns,
 )
@@ -39,6 +42,34 @@ def test_a_step_without_one_of_the_layers_is_left_out_of_the_mean():
     assert left_out == [0, 20]
     never = [row(0, 0, 10.0), row(0, 1, None), row(10, 0, 10.0), row(10, 1, None)]
     assert [point.mean for point in curve(never, "stable_rank")[0]] == [10.0, 10.0]
+
+
+def test_of_experts_each_layer_has_the_mean():
+    rows = [row(0, 0, 1.0), row(0, 0, 5.0), row(0, 1, 10.0)]
+    rows += [row(10, 0, 2.0), row(10, 0, None), row(10, 1, 10.0)]
+    assert curve(rows, "std") == ([Point(0, 0, 6.5, 3.0, 10.0)], [10])
+    one, other = measures(matrix_stats(torch.eye(4))), measures(matrix_stats(torch.diag(torch.tensor([1.0, 1, 0]))))
+    assert averaged([one]) == one
+    assert averaged([one, other])["stable_rank"] == pytest.approx(3)
+    zero = averaged([one, measures(matrix_stats(torch.zeros(4, 4)))])
+    assert (zero["stable_rank"], zero["problem"]) == (None, "all entries are zero")
+
+
+def test_references_follow_the_shapes_in_the_table():
+    shapes = {"head": (3, 2), "embed": (5, 2)}
+    facts = [ParameterFact(name, name, shape, 2, shape[0]) for name, shape in shapes.items()]
+    facts += [ParameterFact(f"{i}.o", "attn.o", (m, 2), 2, m, layer=i) for i, m in enumerate((2, 5, 5))]
+    asked = []
+
+    def gaussian(m: int, n: int) -> dict:
+        asked.append((m, n))
+        return {**dict.fromkeys(MEASURES, float(m)), "problem": None}
+
+    found = references("r", facts, gaussian)
+    assert [(one.component, one.stable_rank) for one in found] == [
+        ("embed", 5.0), ("attn.o", 4.0), ("head", 3.0),
+    ]  # fmt: skip
+    assert asked == [(5, 2), (2, 2), (3, 2)]
 
 
 def test_turning_points():

@@ -89,6 +89,20 @@ def test_curves_over_layers():
     assert shown["even attention"] == [0.01] * 16
 
 
+def test_shares_that_are_the_same_are_all_seen():
+    rows = result("a", "b", "c")
+    shares = sink_figure(rows.layers, rows.heads).axes[1].lines
+    assert [line.get_markersize() for line in shares] == [11, 8, 5]  # the largest lies below
+
+
+def test_long_tables_are_folded_and_not_in_the_terminal():
+    rows = result("a")
+    for layers, brief in ((12, True), (13, False)):
+        many = Rows(replace(rows.layers[0], layer=layer) for layer in range(layers))
+        _, view = attention_page(replace(rows, layers=many), {}).sections[1].tables
+        assert (view.brief, view.folded) == (brief, not brief)
+
+
 def test_page_says_what_was_measured_and_what_was_not():
     page = attention_page(result("a", "<b>"), {"command": "seedbed analyze attention"})
     html = page_html(page)

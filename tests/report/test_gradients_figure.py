@@ -59,7 +59,7 @@ def test_one_look_many_looks_and_gradients_that_are_all_zero():
     assert math.isnan(line[0])
 
 
-def test_the_page_shows_gradients_and_tells_what_was_passed_over(run_report):
+def test_the_page_shows_gradients_and_tells_what_was_passed_over(run_report, undrawn):
     base = {"kind": "guard", "why": "loss <nan>", "loss": None, "grad_norm": None}
     skip = base | {"step": 7, "bad_step": 7, "action": "skip", "samples": [24, 28]}
     back = base | {"step": 31, "bad_step": 45, "action": "rollback", "samples": [120, 180]}

@@ -5,8 +5,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from seedbed.measure.spectra import MatrixStats
+from seedbed.facts.fact import ParameterFact
+from seedbed.measure.rows import WeightRow
+from seedbed.measure.spectra import MatrixStats, gaussian_stats
 from seedbed.measure.trajectory import measures
+from seedbed.report import page as page_module
 from seedbed.report.page import draw_summary, parameter_counts, run_page
 from seedbed.report.render import number, signed
 from seedbed.train.progress import duration
@@ -190,3 +193,39 @@ def test_steps_that_a_curve_leaves_out_are_told(run_report):
     assert told not in run_page(replace(run_report, metrics=metrics, weights_before=rows))
     assert told in run_page(replace(run_report, metrics=metrics, weights_before=rows[:-1]))
     assert "over steps, attn.q" not in run_page(replace(run_report, weights_before=rows[:-1]))
+
+
+def test_a_damaged_row_of_weights_is_told_and_costs_no_page(run_report):
+    rows = [row for row in run_report.weights_before if row.role == "attn.q"]
+    found = {f"{row.role}/{row.layer}": measures(row.stats) for row in rows}
+    whole = {"kind": "weights", "step": 7, "tokens": 70, "components": found}
+    broken = {"kind": "weights", "step": 8, "tokens": 80, "components": {"attn.q/0": {}}}
+    told = "over steps, step 8: the row of kind weights in metrics.jsonl is damaged"
+    page = run_page(replace(run_report, metrics=[*run_report.metrics, whole, broken]))
+    assert told in page and "Stable rank over steps" in page
+    page = run_page(replace(run_report, metrics=[*run_report.metrics, broken]))
+    assert told in page and "Stable rank over steps" not in page
+
+
+def test_gaussian_lines_are_of_the_shapes_in_the_table(run_report, monkeypatch):
+    """A head of zeros has no numbers before the first step, and of large models some layers are not measured then."""
+    shown = []
+    real = page_module.measure_figure
+    monkeypatch.setattr(page_module, "measure_figure", lambda *given: shown.append(given) or real(*given))
+    first = next(row for row in run_report.weights_before if row.role == "mlp.up")
+    metrics = [
+        *run_report.metrics,
+        {"kind": "weights", "step": 7, "tokens": 70, "components": {"head": measures(first.stats)}},
+    ]
+    zero = MatrixStats((6, 4), problem="all entries are zero")
+    head = ParameterFact("head.weight", "head", (6, 4), 4, 6)
+    run_page(
+        replace(
+            run_report,
+            metrics=metrics,
+            weights_before=[WeightRow("head.weight", "head", None, zero, None)],
+            facts=[head],
+        )
+    )
+    (_, (reference,), _), _ = shown
+    assert (reference.component, reference.stable_rank) == ("head", gaussian_stats(6, 4).stable_rank)

@@ -5,12 +5,15 @@ import json
 import pytest
 import torch
 from tiny import config, quiet, same, weights
+from torch import nn
 
 from seedbed.api import fit
+from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import parameter_facts, part_of
 from seedbed.measure.spectra import matrix_stats
 from seedbed.measure.trajectory import measures
 from seedbed.parallel.world import World
+from seedbed.train import looks
 from seedbed.train.looks import weight_components
 from seedbed.train.metrics import read_metrics
 from seedbed.train.run import RESUMABLE
@@ -41,6 +44,16 @@ def test_each_matrix_is_measured_as_it_would_be_by_itself(tiny_store, tmp_path):
     assert list(found)[:3] == ["embed", "attn.q/0", "attn.q/1"]
     assert list(found)[-1] == "head"
     assert {name.partition("/")[0] for name in found} >= {"attn.gate", "mlp.gate", "mlp.down"}
+
+
+def test_of_experts_of_a_layer_the_mean_is_kept(monkeypatch):
+    model = nn.ModuleDict({name: nn.Linear(4, 4, bias=False) for name in "ab"})
+    facts = [ParameterFact(f"{name}.weight", "mlp.up", (4, 4), 4, 4, layer=0, n_layers=1) for name in "ab"]
+    monkeypatch.setattr(looks, "parameter_facts", lambda _: facts)
+    ranks = [matrix_stats(weight).stable_rank for weight in model.parameters()]
+    found = weight_components(model, World(torch.device("cpu")))
+    assert list(found) == ["mlp.up/0"]
+    assert found["mlp.up/0"]["stable_rank"] == pytest.approx(sum(ranks) / 2)
 
 
 def test_rows_come_on_a_schedule_with_the_weights_of_their_step(pair):

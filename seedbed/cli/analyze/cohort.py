@@ -38,7 +38,7 @@ def cohort(
     if out.is_dir():
         raise InputError(f"{out}: is a folder; name the file to write")
     measured = []
-    with interruptible("nothing is kept"):
+    with interruptible(lambda: "nothing is kept"):
         for place, path in enumerate(checkpoints, 1):
             with spinner(f"{path} ({place} of {len(checkpoints)})") as say:
                 measured.append(measure(path, say))

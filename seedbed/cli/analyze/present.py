@@ -56,13 +56,19 @@ def work(out: Path | None, overwrite: bool) -> Iterator[Callable[[Any], "Parts"]
     """Check ``out``, before anything is loaded, and hold it for this process. Yields what opens, for a key, the parts
     that are kept there, so that the same command goes on after an interruption; they go when the block ends well.
 
-    Raises InputError where ``out`` has a result, and ``overwrite`` is not asked for, holds something else, or another
-    process works in it; SignalStop, which says what is kept, for Ctrl-C.
+    Raises InputError where ``out`` has a result, and ``overwrite`` is not asked for, or parts of another analysis, or
+    something else, or another process works in it; SignalStop, which says what is kept, for Ctrl-C.
     """
-    from seedbed.analysis.parts import FILE, Parts
+    from seedbed.analysis.parts import FILE, Parts, kept_analysis
     from seedbed.files.lock import folder_lock
 
     def keep(key: Any) -> Parts:
+        other = None if out is None else kept_analysis(out)
+        if other not in (None, key["analysis"]) and not overwrite:
+            raise InputError(
+                f"{out}: keeps what an interrupted `seedbed analyze {other}` had finished; finish that, choose another "
+                "folder or pass --overwrite"
+            )
         parts = Parts(out, key)
         if len(parts):
             note(f"{out}: goes on; {len(parts)} parts were measured before")
@@ -70,10 +76,14 @@ def work(out: Path | None, overwrite: bool) -> Iterator[Callable[[Any], "Parts"]
             note(f"{out}: what is kept there is of other files, options or versions; all is measured anew")
         return parts
 
+    def kept() -> str:
+        if out is None:
+            return "nothing is kept without -o FOLDER"
+        if not (out / FILE).exists():
+            return "nothing was finished yet"
+        return f"what was finished is kept in {out}, and the same command goes on from there"
+
     _check(out, overwrite)
-    kept = "nothing is kept without -o FOLDER"
-    if out is not None:
-        kept = f"what was finished is kept in {out}, and the same command goes on from there"
     with interruptible(kept), nullcontext() if out is None else folder_lock(out):
         _check(out, overwrite)  # another process may have come to its end meanwhile
         yield keep
@@ -83,12 +93,12 @@ def work(out: Path | None, overwrite: bool) -> Iterator[Callable[[Any], "Parts"]
 
 
 @contextmanager
-def interruptible(kept: str) -> Iterator[None]:
-    """Let Ctrl-C say what is ``kept``."""
+def interruptible(kept: Callable[[], str]) -> Iterator[None]:
+    """Let Ctrl-C say what is ``kept`` by then."""
     try:
         yield
     except KeyboardInterrupt:
-        raise SignalStop(signal.SIGINT, kept) from None
+        raise SignalStop(signal.SIGINT, kept()) from None
 
 
 def _check(out: Path | None, overwrite: bool) -> None:
