@@ -86,8 +86,10 @@ def labelled(axes: Iterable[Axes]) -> list[Line2D]:
 
 def log_scale(axes: Axes, which: Literal["x", "y"], labels: int = 12) -> None:
     """Makes an axis, whose data are drawn, logarithmic, with plain labels: at most so many, at least two however short
-    it is."""
+    it is. Where no value is positive it stays linear."""
     axis = axes.xaxis if which == "x" else axes.yaxis
+    if not math.isfinite(axis.get_minpos()):
+        return
     axes.set(**{f"{which}scale": "log"})
     low, high = axis.get_view_interval()
     decades = math.log10(high / low) if 0 < low < high else 0  # no mark, or one
