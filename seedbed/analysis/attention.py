@@ -18,6 +18,7 @@ from seedbed.analysis.models import LanguageModel, common_length, open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.texts import Text, Texts, batches, padded, texts_for
 from seedbed.errors import InputError
+from seedbed.files.jsonl import OnBad
 from seedbed.measure.attention import AttentionSums, NotExplainedError
 from seedbed.measure.table import Rows
 from seedbed.measure.watch import watching
@@ -53,7 +54,12 @@ class Member(NamedTuple):
 
 
 def members(
-    paths: Sequence[Path], data: Sequence[Path], length: int | None, count: int | None
+    paths: Sequence[Path],
+    data: Sequence[Path],
+    length: int | None,
+    count: int | None,
+    text_field: str = "text",
+    on_bad: OnBad = "strict",
 ) -> tuple[int, list[Member]]:
     """Up to four checkpoints with ``count`` documents (None: all) of ``data`` in their tokens, cut to ``length`` (None:
     512, or what the shortest of the models reads), which is returned first. Without data, runs read what they hold out.
@@ -72,7 +78,7 @@ def members(
         model = None  # the one before goes first
         model = open_model(path)
         _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
-        texts = texts_for(path, data, model.tokenizer, length, count)
+        texts = texts_for(path, data, model.tokenizer, length, count, text_field, on_bad)
         size = sum(parameter.numel() for parameter in model.module.parameters())
         keep = size <= room or len(paths) == 1
         room -= size * keep

@@ -13,6 +13,7 @@ from seedbed.analysis.parts import Parts
 from seedbed.analysis.residual_sources import Source, sources_of
 from seedbed.analysis.texts import Texts, batches, padded, texts_for
 from seedbed.errors import InputError
+from seedbed.files.jsonl import OnBad
 from seedbed.measure.stream import EMBEDDED, GROUPS, StreamSums, following
 from seedbed.measure.table import Rows
 from seedbed.report.residual_rows import MEASURES, Member, NormRow, ResidualResult, StreamRow
@@ -31,6 +32,8 @@ def analyze(
     every_checkpoint: bool = False,
     documents: int | None = 64,
     length: int = 1024,
+    text_field: str = "text",
+    on_bad: OnBad = "strict",
     tokens: int = TOKENS,
 ) -> ResidualResult:
     """Follow the stream of each model through ``documents`` texts of ``data``, or without any of those that the first
@@ -60,7 +63,7 @@ def analyze(
             longest = min(length, model.max_length)
             key = model.tokenizer.hash, longest
             if key not in read:
-                read[key] = texts_for(paths[0], data, model.tokenizer, longest, documents)
+                read[key] = texts_for(paths[0], data, model.tokenizer, longest, documents, text_field, on_bad)
             texts, weights = read[key], source.drawn or _digest(hashes_of(model))
             decides = _digest((weights, str(model.module.config)))
             sums = _measured(model, source, decides, texts, parts, tell, tokens)

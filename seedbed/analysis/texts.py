@@ -21,7 +21,7 @@ from seedbed.data.spec import Spec
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
-from seedbed.files.jsonl import ReadCounts
+from seedbed.files.jsonl import OnBad, ReadCounts
 from seedbed.train.run import CONFIG, read_config
 
 
@@ -33,7 +33,7 @@ class Text(NamedTuple):
     lang: str
     text: str
     ids: list[int]
-    """Tokens, begin-of-text first where the tokenizer has one, at most so many as the model reads."""
+    """Tokens, at most so many as the model reads; first what the tokenizer begins a text with."""
     cut: int
     """Tokens that are left off behind them."""
 
@@ -81,20 +81,25 @@ class Padded(NamedTuple):
 
 
 def read_texts(
-    paths: Sequence[str | Path], tokenizer: Tokenizer, length: int, count: int | None = None, text_field: str = "text"
+    paths: Sequence[str | Path],
+    tokenizer: Tokenizer,
+    length: int,
+    count: int | None = None,
+    text_field: str = "text",
+    on_bad: OnBad = "strict",
 ) -> Texts:
     """``count`` documents (None: all) of files of any kind that `data prepare` reads, or of the held-out part of
     stores, each cut to ``length`` tokens.
 
     They are the first ones of each file, of a store the first of each domain and language, taken in turns, so that
     none has more than another by more than one where there are enough. Raises InputError for a file that is missing or
-    damaged, a record without the field (naming those it has), a store that holds nothing out, and where nothing is
-    left.
+    damaged, a record without the field (naming those it has; counted where ``on_bad`` is "skip"), a store that holds
+    nothing out, and where nothing is left.
     """
     if not paths:
         raise InputError("no texts to read; name files, folders of them or a store with --data")
     counts, found = ReadCounts(), Texts([])
-    sources = _sources(paths, tokenizer, text_field, counts)
+    sources = _sources(paths, tokenizer, text_field, on_bad, counts)
     found.texts = in_turns([_read(source, tokenizer, length, found.skipped) for source in sources], count)
     found.skipped += counts.skipped
     if not found.texts:
@@ -145,14 +150,20 @@ def shared_store(models: Sequence[str | Path]) -> Path:
 
 
 def texts_for(
-    model: str | Path, paths: Sequence[str | Path], tokenizer: Tokenizer, length: int, count: int | None = None
+    model: str | Path,
+    paths: Sequence[str | Path],
+    tokenizer: Tokenizer,
+    length: int,
+    count: int | None = None,
+    text_field: str = "text",
+    on_bad: OnBad = "strict",
 ) -> Texts:
     """The texts at ``paths``; where there are none, those that the run ``model`` holds out.
 
     Raises InputError for a model of another maker without texts.
     """
     if paths:
-        return read_texts(paths, tokenizer, length, count)
+        return read_texts(paths, tokenizer, length, count, text_field, on_bad)
     if not (Path(model) / CONFIG).is_file():
         raise InputError(f"{model}: {_NO_TEXTS}")
     return held_out_texts(model, tokenizer, length, count)
@@ -175,14 +186,15 @@ def bytes_read(texts: Iterable[Text], tokenizer: Tokenizer) -> int:
 
 
 def _sources(
-    paths: Sequence[str | Path], tokenizer: Tokenizer, text_field: str, counts: ReadCounts
+    paths: Sequence[str | Path], tokenizer: Tokenizer, text_field: str, on_bad: OnBad, counts: ReadCounts
 ) -> list[Iterator[Document]]:
     """The documents of each file, and of each domain and language of a store; no file is opened before it is read."""
     files = [str(path) for path in paths if not is_store(path)]
     sources: list[Iterator[Document]] = []
     if files:
         sections = [{"field": text_field, "action": "train"}]
-        spec = Spec.model_validate({"sources": files, "tokenizer": str(tokenizer.folder), "sections": sections})
+        asked = {"sources": files, "tokenizer": str(tokenizer.folder), "sections": sections, "on_bad": on_bad}
+        spec = Spec.model_validate(asked)
         sources += [documents(file, spec, counts) for file in list_inputs(spec.sources)]
     stores: set[Path] = set()
     for path in paths:
@@ -196,10 +208,9 @@ def _sources(
 
 def _read(source: Iterable[Document], tokenizer: Tokenizer, length: int, skipped: Counter[str]) -> Iterator[Text]:
     """The documents as tokens; those that nothing can be predicted of are counted."""
-    start = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
     for document in source:
         text = content(document)
-        ids = start + tokenizer.encode(text)
+        ids = tokenizer.start + tokenizer.encode(text)
         if len(ids) < 2:
             skipped["a single token"] += 1
         else:

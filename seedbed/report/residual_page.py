@@ -21,7 +21,7 @@ DEFINITIONS = {
     "and multipliers included). The layer −1 in tables, e in figures, is e itself. All computed in fp32, summed in "
     "fp64.",
     "tokens": "Every number is one of a token, and shown are means over tokens; padding is never counted. The first "
-    "token of each document (begin of text, where the tokenizer has one) is kept apart: attention sinks live there.",
+    "token of each document (a begin of text, where the tokenizer puts one) is kept apart: attention sinks live there.",
     "norm, rms": "‖h‖, and ‖h‖/√d with d the model width.",
     "variance": "Over the d features of a token: mean of h² less the square of the mean of h.",
     "largest, max/median": "max |h_i|, and max |h_i| / median |h_i| over features: massive activations.",

@@ -21,7 +21,7 @@ PAGES = {
     "weights": "{model}",
 }
 RUN = ["train.steps=4", "model.d_model=16", "train.checkpoint_every=2"]
-ORDER = ["--data", "--documents", "--length", "--out", "--overwrite", "--json", "--help"]
+ORDER = ["--data", "--documents", "--length", "--field", "--on-bad", "--out", "--overwrite", "--json", "--help"]
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,18 @@ def test_data_without_a_text(seedbed, places, tmp_path, command):
     assert (code, text) == (2, "")
     assert err.splitlines()[-1].startswith(f"error: {empty}: ")
     assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["attention", "residual", "tokens"])
+def test_records_that_are_left_out_are_counted(seedbed, places, undrawn, tmp_path, command):
+    file = tmp_path / "bodies.jsonl"
+    file.write_text('{"text": "not this"}\n{not JSON\n' + '{"body": "the seed grows under the blue stone"}\n' * 2)
+    given = [*words(command, places, texts=file), "--field", "body", "--json"]
+    code, _, err = seedbed(*given)
+    assert code == 2 and "bodies.jsonl:1: no field 'body'" in err and "on_bad: skip" in err
+    code, text, err = seedbed(*given, "--on-bad", "skip")
+    assert code == 0, err
+    assert "no field 'body'" in text and "not one JSON value" in text
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from seedbed.cli.analyze.present import MODELS, Data, Out, command_line, documents_option, length_option, present, work
-from seedbed.cli.options import Overwrite
+from seedbed.cli.options import Field, OnBad, OnBadPolicy, Overwrite
 from seedbed.cli.output import Json
 
 
@@ -15,6 +15,8 @@ def attention(
     data: Data = None,
     documents: Annotated[int | None, documents_option("all")] = None,
     length: Annotated[int | None, length_option(512)] = None,
+    field: Field = "text",
+    on_bad: OnBad = OnBadPolicy.strict,
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -31,7 +33,7 @@ def attention(
         from seedbed.report.attention_page import attention_page
 
         with spinner("attention") as tell:
-            length, compared = members(checkpoints, data or [], length, documents)
+            length, compared = members(checkpoints, data or [], length, documents, field, on_bad.value)
             # the names of parts say which weights and tokens they are of
             result = analyze(length, compared, keep({"analysis": "attention", "versions": versions()}), tell)
         files = {row.checkpoint: {"configuration and parameters": row.sha256} for row in result.models}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from seedbed.cli.analyze.present import MODELS, Data, Out, command_line, documents_option, length_option, present, work
-from seedbed.cli.options import Overwrite
+from seedbed.cli.options import Field, OnBad, OnBadPolicy, Overwrite
 from seedbed.cli.output import Json
 
 LENGTH = 1024
@@ -17,6 +17,8 @@ def residual(
     data: Data = None,
     documents: Annotated[int | None, documents_option("64")] = 64,
     length: Annotated[int | None, length_option(LENGTH)] = None,
+    field: Field = "text",
+    on_bad: OnBad = OnBadPolicy.strict,
     every_checkpoint: Annotated[
         bool,
         typer.Option("--every-checkpoint", help="Of a run all checkpoints, and its weights before the first step."),
@@ -41,7 +43,8 @@ def residual(
         # the names of parts say which weights and tokens they are of
         parts = keep({"analysis": "residual", "versions": versions()})
         with spinner("residual stream") as tell:
-            result = analyze(checkpoints, data or [], parts, tell, every_checkpoint, documents, length)
+            options = every_checkpoint, documents, length, field, on_bad.value
+            result = analyze(checkpoints, data or [], parts, tell, *options)
         files = {f"{one.model}, {one.source}": {"weights": one.weights_sha256} for one in result.members}
         tables = {"models": result.members, "stream": result.stream, "norms": result.norms}
         page = residual_page(result, provenance(command_line(), files, result.data))

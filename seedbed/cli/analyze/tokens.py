@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from seedbed.cli.analyze.present import MODEL, Data, Out, command_line, documents_option, length_option, present, work
-from seedbed.cli.options import Overwrite
+from seedbed.cli.options import Field, OnBad, OnBadPolicy, Overwrite
 from seedbed.cli.output import Json
 from seedbed.errors import InputError
 
@@ -19,6 +19,8 @@ def tokens(
     data: Data = None,
     documents: Annotated[int | None, documents_option("all")] = None,
     length: Annotated[int | None, length_option(LENGTH)] = None,
+    field: Field = "text",
+    on_bad: OnBad = OnBadPolicy.strict,
     show: Annotated[int, typer.Option(min=0, help="Documents to colour token by token.")] = 6,
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples behind intervals.")] = 0,
     out: Out = None,
@@ -53,7 +55,7 @@ def tokens(
             weights = [fingerprint(model) for model in (model_a, model_b)]
             if weights[0] == weights[1]:
                 raise InputError(f"{a} and {b}: are the same weights; give two models")
-            found = read_texts(texts, model_a.tokenizer, length, documents)
+            found = read_texts(texts, model_a.tokenizer, length, documents, field, on_bad.value)
             read = texts_hash(found.texts)
             models = {"files": weights, "configs": [str(model.module.config) for model in (model_a, model_b)]}
             key = {"analysis": "tokens", **models, "texts": read, "show": show, "versions": versions()}
