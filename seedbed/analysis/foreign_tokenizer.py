@@ -27,8 +27,15 @@ def foreign_tokenizer(foreign: Foreign, config: "PreTrainedConfig") -> Tokenizer
 
     What `load_tokenizer` does not read as it lies there (vocabularies of other formats, one that does not say which
     token ends a document) Transformers writes to a folder that goes with the tokenizer; the end is then the one that
-    the model's configuration names. Raises InputError where there is none, or no token ends a document.
+    the model's configuration names. A text begins as Transformers begins it. Raises InputError where there is no
+    tokenizer, or no token ends a document.
     """
+    tokenizer = _readable(foreign, config)
+    tokenizer.start = tokenizer.library_start()  # as the model was trained; a begin of text may be named for nothing
+    return tokenizer
+
+
+def _readable(foreign: Foreign, config: "PreTrainedConfig") -> Tokenizer:
     if not foreign.gguf and (foreign.folder / "tokenizer.json").is_file() and _names_an_end(foreign.folder):
         return load_tokenizer(foreign.folder)
     theirs = _theirs(foreign)

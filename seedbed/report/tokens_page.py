@@ -23,7 +23,8 @@ DEFINITIONS = {
     f"normal means, 88 % (simulated). None for groups of fewer than {LEAST_DOCUMENTS}.",
     "Better": "Share of tokens that are likelier under B.",
     "Little": "Share of tokens whose symmetric probability gain is within ±0.1.",
-    "Bits a byte": "Summed loss / ln 2 / bytes of the UTF-8 text that the predicted tokens stand for.",
+    "Bits a byte": "Summed loss / ln 2 / bytes of the UTF-8 text that the predicted tokens stand for. A − B is above 0 "
+    "where B is better.",
     "Rank": "1 + number of tokens of the vocabulary that the model holds likelier.",
     "Total": "Summed gain over all occurrences of a token, in nats.",
 }
@@ -157,15 +158,19 @@ def _gains(title: str, first: str, rows: Sequence[GroupRow]) -> TableView:
 
 
 def _losses(first: str, rows: Sequence[GroupRow]) -> TableView:
-    columns = [first, "loss A", "loss B", "bits a byte A", "bits a byte B", "bytes"]
+    columns = [first, "loss A", "loss B", "bits a byte A", "bits a byte B", "A − B", f"{LEVEL} % interval", "bytes"]
     cells = [
         [
             row.name, f"{row.loss_a:.3f}", f"{row.loss_b:.3f}", number(row.bits_per_byte_a, 4),
-            number(row.bits_per_byte_b, 4), count(row.bytes),
+            number(row.bits_per_byte_b, 4), *_bits_gain(row.bits_per_byte_gain), count(row.bytes),
         ]
         for row in rows
     ]  # fmt: skip
     return TableView("Losses, nats a token, and bits a byte", columns, cells)
+
+
+def _bits_gain(mean: Mean | None) -> tuple[str, str]:
+    return ("–", "–") if mean is None else (signed(mean.mean, 4), _interval(mean, 4))
 
 
 def _tokens(title: str, rows: Sequence[TokenRow]) -> TableView:
@@ -180,8 +185,10 @@ def _tokens(title: str, rows: Sequence[TokenRow]) -> TableView:
     return TableView(title, columns, cells, brief=False)
 
 
-def _interval(mean: Mean) -> str:
-    return "–" if mean.low is None or mean.high is None else f"{signed(mean.low)} to {signed(mean.high)}"
+def _interval(mean: Mean, digits: int = 3) -> str:
+    return (
+        "–" if mean.low is None or mean.high is None else f"{signed(mean.low, digits)} to {signed(mean.high, digits)}"
+    )
 
 
 def _percent(share: float) -> str:

@@ -90,6 +90,19 @@ def test_scores_are_those_of_each_document_alone(opened):
     assert torch.allclose(losses, wanted, **close)
 
 
+@pytest.mark.parametrize("opened", ["ours", "gpt2"], indirect=True)
+def test_ranks_are_among_the_tokens_of_the_vocabulary(opened, monkeypatch):
+    text = torch.arange(12) * 5
+    whole = opened.scores(text[None], ranks=True)[1]
+    with torch.no_grad():
+        found = opened.module(text[None])
+    logits = found.logits[0] if hasattr(found, "logits") else found[0]  # [T, V]
+    monkeypatch.setattr(opened.tokenizer, "vocab_size", 60)  # as where the embedding is padded
+    ranks = opened.scores(text[None], ranks=True)[1]
+    own = logits[:-1].gather(1, text[1:, None])
+    assert ranks[0, 1:].tolist() == (logits[:-1, :60] > own).sum(1).tolist() != whole[0, 1:].tolist()
+
+
 @pytest.mark.parametrize("opened", ["ours", "gpt2", "gemma2", "cohere", "mixtral"], indirect=True)
 def test_few_logits_are_held_at_once(opened, monkeypatch):
     ids, doc_ids = rows(documents(opened.tokenizer.vocab_size), left=False)
