@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -253,6 +255,13 @@ def test_weights_in_int8_are_refused(foreign_folder, tmp_path):
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"x: not floating point: lm_head\.weight; give the checkpoint that was not"):
         open_model(folder)
+
+
+def test_the_terminal_stays_quiet(foreign_folder):
+    """Mamba tells of libraries that it lacks, once a process."""
+    code = f"from seedbed.analysis.models import open_model; open_model({str(foreign_folder('mamba'))!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_ids_must_fit_the_embedding(foreign_folder, tmp_path):
