@@ -8,7 +8,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
-from seedbed.analysis.foreign import Foreign, first_line
+from seedbed.analysis.foreign import Foreign
+from seedbed.analysis.foreign_words import one_line
 from seedbed.data.foreign import VOCABULARIES
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.data.tokenizer_config import read_object
@@ -57,7 +58,7 @@ def _theirs(foreign: Foreign) -> "PreTrainedTokenizerBase":
             foreign.folder, gguf_file=foreign.gguf, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:
-        raise InputError(f"{foreign.path}: Transformers cannot read a tokenizer there: {first_line(error)}") from None
+        raise InputError(f"{foreign.path}: Transformers cannot read a tokenizer there: {one_line(error)}") from None
     if not found.is_fast:
         raise InputError(f"{foreign.path}: {type(found).__name__} has no fast form (tokenizer.json), so it is not read")
     return found
