@@ -134,8 +134,8 @@ def _groups(groups: Sequence[GroupRow]) -> list[Section]:
 def _texts(result: TokenGains, shown: list[ShownText]) -> Section:
     paragraphs = [
         f"{count(len(shown))} documents, of each language in turn the first of each domain, chosen before anything was "
-        "measured. The shade is the symmetric probability gain. Point at a token for both probabilities, its rank in "
-        "each model, gain and difficulty.",
+        "measured. The shade is the symmetric probability gain. Point at a token, or go to it with the Tab key, for "
+        "both probabilities, its rank in each model, gain and difficulty.",
         "Tokens that share a character stand as one, with the gain of all of them together. ↵ is a newline, ⇥ a tab; "
         "what nothing predicts is grey with dots below.",
     ]
