@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from seedbed.analysis.foreign import UNKNOWN, Foreign, in_memory, some
+from seedbed.analysis.foreign_words import quiet
 from seedbed.errors import InputError
 from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder
@@ -58,7 +59,9 @@ def causal_model(foreign: Foreign, kind: "type[PreTrainedModel]") -> "PreTrained
         raise InputError(f"{foreign.path}: not all weights of {kind.__name__} are there: {problems}")
     if unused:
         warnings.warn(f"{foreign.path}: {kind.__name__} does not use {some(unused)}", stacklevel=3)
-    if _sees_ahead(module):
+    with quiet():  # what a model says when it first runs, of libraries that would make it faster
+        ahead = _sees_ahead(module)
+    if ahead:
         raise InputError(f"{foreign.path}: {kind.__name__} sees later tokens too (an encoder); give a causal one")
     return module
 

@@ -1,10 +1,8 @@
 """Checkpoints of other makers: which files they are, and what Transformers makes of them. No code in them is run."""
 
-import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from seedbed.analysis.foreign_words import check_json, one_line, quiet
 from seedbed.errors import InputError
 from seedbed.files.pickles import PICKLE, PICKLE_INDEX, Pickles, pickle_files
 from seedbed.files.safetensors import INDEX, WEIGHTS, Tensors, index_of, weight_files
@@ -115,12 +114,14 @@ def open_tensors(foreign: Foreign) -> Tensors | Pickles:
 def configuration(foreign: Foreign) -> "PreTrainedConfig":
     """What Transformers makes of `config.json`, or of what a GGUF file says of itself.
 
-    Raises InputError where a library is missing, the kind of model is unknown, or the weights are quantised otherwise
-    than by GGUF.
+    Raises InputError where a library is missing, the file is damaged, the kind of model is unknown, or the weights are
+    quantised otherwise than by GGUF.
     """
     transformers = _library(foreign)
+    if not foreign.gguf:
+        check_json(foreign.told_by)
     try:
-        with _quiet():
+        with quiet():
             config = transformers.AutoConfig.from_pretrained(
                 foreign.folder, gguf_file=foreign.gguf, local_files_only=True, trust_remote_code=False
             )
@@ -137,7 +138,7 @@ def on_paper(foreign: Foreign, config: "PreTrainedConfig") -> nn.Module:
     """The model without memory, on the meta device. Raises InputError where Transformers cannot build it."""
     transformers = _library(foreign)
     try:
-        with torch.device("meta"), _quiet():
+        with torch.device("meta"), quiet():
             for name in config.architectures or ():
                 kind = getattr(transformers, name, None)  # any name may stand there, a function's too
                 if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
@@ -160,7 +161,7 @@ def in_memory(
     if not foreign.gguf and (quantised := _not_floating(open_tensors(foreign))):
         raise InputError(f"{foreign.path}: not floating point: {some(quantised)}; {UNQUANTISED}")
     try:
-        with _as_transformers_wants(foreign) as folder, _quiet():
+        with _as_transformers_wants(foreign) as folder, quiet():
             found: Any = kind.from_pretrained(
                 folder,
                 gguf_file=foreign.gguf,
@@ -171,7 +172,9 @@ def in_memory(
                 output_loading_info=True,
             )
     except Exception as error:
-        raise InputError(f"{foreign.path}: Transformers cannot load it: {first_line(error)}") from None
+        raise InputError(
+            f"{foreign.path}: Transformers cannot load it: {one_line(error)}; copy the checkpoint again"
+        ) from None
     model, told = found
     misshapen = [name for name, *_ in told["mismatched_keys"]]
     problems = {UNKNOWN: told["unexpected_keys"], MISSHAPEN: misshapen, MISSING: told["missing_keys"]}
@@ -181,11 +184,6 @@ def in_memory(
 def _not_floating(tensors: Tensors | Pickles) -> list[str]:
     """Weights whose type has no fractions; masks and positions, which older releases save too, have other names."""
     return [name for name in tensors if name.endswith("weight") and tensors.dtype(name).startswith(("I", "U", "BOOL"))]
-
-
-def first_line(error: Exception) -> str:
-    """Of an error that a library raised."""
-    return (str(error).strip() or repr(error)).splitlines()[0]
 
 
 def some(names: Iterable[str]) -> str:
@@ -209,27 +207,6 @@ def _as_transformers_wants(foreign: Foreign) -> Iterator[Path]:
         yield Path(folder)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No bars and reports of Transformers on the terminal, its reader of GGUF has one that only the stream can stop:
-    what is wrong becomes one line of ours. Warnings are given again behind it, each once and as one line."""
-    from transformers.utils import logging
-
-    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    caught: list[warnings.WarningMessage] = []
-    try:
-        with redirect_stderr(StringIO()), warnings.catch_warnings(record=True) as caught:
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-        for text, kind in dict.fromkeys((" ".join(str(one.message).split()), one.category) for one in caught):
-            warnings.warn(text, kind, stacklevel=4)
-
-
 def _library(foreign: Foreign) -> Any:
     try:
         import transformers
@@ -250,4 +227,8 @@ def _library(foreign: Foreign) -> Any:
 
 
 def _unknown(foreign: Foreign, error: Exception) -> InputError:
-    return InputError(f"{foreign.told_by}: Transformers cannot build this model: {first_line(error)}")
+    todo = "copy it again" if foreign.gguf else "correct it"
+    return InputError(
+        f"{foreign.told_by}: Transformers cannot build this model: {one_line(error)}; {todo}, or update Transformers "
+        "for a newer kind of model"
+    )

@@ -8,7 +8,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
-from seedbed.analysis.foreign import Foreign, first_line
+from seedbed.analysis.foreign import Foreign
+from seedbed.analysis.foreign_words import one_line
 from seedbed.data.foreign import VOCABULARIES
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.data.tokenizer_config import read_object
@@ -26,8 +27,15 @@ def foreign_tokenizer(foreign: Foreign, config: "PreTrainedConfig") -> Tokenizer
 
     What `load_tokenizer` does not read as it lies there (vocabularies of other formats, one that does not say which
     token ends a document) Transformers writes to a folder that goes with the tokenizer; the end is then the one that
-    the model's configuration names. Raises InputError where there is none, or no token ends a document.
+    the model's configuration names. A text begins as Transformers begins it. Raises InputError where there is no
+    tokenizer, or no token ends a document.
     """
+    tokenizer = _readable(foreign, config)
+    tokenizer.start = tokenizer.library_start()  # as the model was trained; a begin of text may be named for nothing
+    return tokenizer
+
+
+def _readable(foreign: Foreign, config: "PreTrainedConfig") -> Tokenizer:
     if not foreign.gguf and (foreign.folder / "tokenizer.json").is_file() and _names_an_end(foreign.folder):
         return load_tokenizer(foreign.folder)
     theirs = _theirs(foreign)
@@ -57,7 +65,7 @@ def _theirs(foreign: Foreign) -> "PreTrainedTokenizerBase":
             foreign.folder, gguf_file=foreign.gguf, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:
-        raise InputError(f"{foreign.path}: Transformers cannot read a tokenizer there: {first_line(error)}") from None
+        raise InputError(f"{foreign.path}: Transformers cannot read a tokenizer there: {one_line(error)}") from None
     if not found.is_fast:
         raise InputError(f"{foreign.path}: {type(found).__name__} has no fast form (tokenizer.json), so it is not read")
     return found

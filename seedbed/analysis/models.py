@@ -91,7 +91,7 @@ class LanguageModel:
 
     def scores(self, ids: Tensor, doc_ids: Tensor | None = None, ranks: bool = False) -> tuple[Tensor, Tensor | None]:
         """The same, and with ``ranks`` the number of tokens that are likelier than the one that came, [B, T] int64 (0:
-        it was the likeliest).
+        it was the likeliest); outputs beyond the vocabulary stand for no token.
 
         A Transformers model reads each document as a row of its own, which needs no mask, so that windows, ALiBi and
         recurrent layers see what they would alone.
@@ -123,7 +123,7 @@ class LanguageModel:
                 own = scores.gather(1, target)  # [C, 1]
                 found[rows] = torch.logsumexp(scores, 1) - own[:, 0]
                 if ranks:
-                    ranked[rows] = (scores > own).sum(1)
+                    ranked[rows] = (scores[:, : self.tokenizer.vocab_size] > own).sum(1)
         losses[predicted] = found
         if places is not None:
             places[predicted] = ranked

@@ -76,7 +76,11 @@ def read_snapshot(run_dir: Path) -> Snapshot:
     except FileNotFoundError:
         raise InputError(f"{path}: missing; copy the run's folder again") from None
     except ValidationError as error:
-        raise InputError(f"{path}: damaged ({error.error_count()} errors); copy the run's folder again") from None
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{path}: damaged ({place + ': ' if place else ''}{first['msg']}); copy the run's folder again"
+        ) from None
 
 
 def write_page(run_dir: Path, model: Decoder, config: Config, store: Store, sample: str) -> Path:

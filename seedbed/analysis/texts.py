@@ -33,7 +33,7 @@ class Text(NamedTuple):
     lang: str
     text: str
     ids: list[int]
-    """Tokens, begin-of-text first where the tokenizer has one, at most so many as the model reads."""
+    """Tokens, at most so many as the model reads; first what the tokenizer begins a text with."""
     cut: int
     """Tokens that are left off behind them."""
 
@@ -208,10 +208,9 @@ def _sources(
 
 def _read(source: Iterable[Document], tokenizer: Tokenizer, length: int, skipped: Counter[str]) -> Iterator[Text]:
     """The documents as tokens; those that nothing can be predicted of are counted."""
-    start = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
     for document in source:
         text = content(document)
-        ids = start + tokenizer.encode(text)
+        ids = tokenizer.start + tokenizer.encode(text)
         if len(ids) < 2:
             skipped["a single token"] += 1
         else:

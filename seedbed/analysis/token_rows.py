@@ -3,6 +3,7 @@
 Shapes: N predicted tokens of all texts, in their order; D documents; V vocabulary.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import numpy as np
 from seedbed.analysis.texts import Text
 from seedbed.analysis.token_texts import pieces
 from seedbed.data.tokenizer import Tokenizer
-from seedbed.measure.gains import bootstrap_means, document_sums, probability_gain
+from seedbed.measure.gains import Interval, bootstrap_means, document_sums, probability_gain
 from seedbed.measure.losses import bits_per_byte
 from seedbed.measure.table import Rows
 from seedbed.report.tokens_rows import (
@@ -55,19 +56,22 @@ def group_rows(
     """
     gain, p_gain = loss_a - loss_b, probability_gain(loss_a, loss_b)
     difficulty, n_documents = (loss_a + loss_b) / 2, int(documents[-1]) + 1
-    found, sums, counts = [], [], []
+    found, sums, counts, sizes = [], [], [], []
     for kind, (names, numbers) in groups.items():
         shape = (n_documents, len(names))
         counts.append(document_sums(np.ones_like(gain), documents, numbers, shape))
+        sizes.append(document_sums(n_bytes, documents, numbers, shape))
         sums.append([document_sums(values, documents, numbers, shape) for values in (gain, p_gain)])
         found += [(kind, name, numbers == number) for number, name in enumerate(names)]
-    count = np.concatenate(counts, axis=1)  # [D, C]
-    intervals = [bootstrap_means(np.concatenate(one, axis=1), count, seed) for one in zip(*sums, strict=True)]
+    count, bytes_of = np.concatenate(counts, axis=1), np.concatenate(sizes, axis=1)  # [D, C]
+    gains, p_gains = (np.concatenate(one, axis=1) for one in zip(*sums, strict=True))  # [D, C]
+    intervals = [bootstrap_means(one, count, seed) for one in (gains, p_gains)]
+    of_bits = bootstrap_means(gains / math.log(2), bytes_of, seed)
     rows: dict[str, Rows[GroupRow]] = {kind: Rows() for kind in groups}
     for column, (kind, name, of) in enumerate(found):
         a, b, size = float(loss_a[of].sum()), float(loss_b[of].sum()), int(n_bytes[of].sum())
         means = [
-            Mean(float(values[of].mean()), _bound(interval.low[column]), _bound(interval.high[column]))
+            _mean(float(values[of].mean()), interval, column)
             for values, interval in zip((gain, p_gain), intervals, strict=True)
         ]
         rows[kind].append(
@@ -83,6 +87,7 @@ def group_rows(
                 loss_b=b / int(of.sum()),
                 bits_per_byte_a=bits_per_byte(a, size) if size else None,
                 bits_per_byte_b=bits_per_byte(b, size) if size else None,
+                bits_per_byte_gain=_mean((a - b) / (size * math.log(2)), of_bits, column) if size else None,
                 gain=means[0],
                 probability_gain=means[1],
                 better=float((gain[of] > 0).mean()),
@@ -93,8 +98,9 @@ def group_rows(
     return rows
 
 
-def _bound(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+def _mean(value: float, interval: Interval, column: int) -> Mean:
+    low, high = (None if np.isnan(bound[column]) else float(bound[column]) for bound in interval)
+    return Mean(value, low, high)
 
 
 def document_rows(

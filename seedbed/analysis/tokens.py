@@ -45,11 +45,10 @@ def check_same_tokens(a: LanguageModel, b: LanguageModel) -> None:
 
 def _check_same_reading(a: LanguageModel, b: LanguageModel, texts: Texts, length: int) -> None:
     """Raise InputError where one vocabulary, with other rules, cuts a text into other tokens."""
-    if a.tokenizer.hash == b.tokenizer.hash:
+    if (a.tokenizer.hash, a.tokenizer.start) == (b.tokenizer.hash, b.tokenizer.start):
         return
-    start = [] if b.tokenizer.bos_id is None else [b.tokenizer.bos_id]
     for text in texts.texts:
-        if (start + b.tokenizer.encode(text.text))[:length] != text.ids:
+        if (b.tokenizer.start + b.tokenizer.encode(text.text))[:length] != text.ids:
             raise InputError(
                 f"{a.name} and {b.name}: their tokenizers cut {text.id} into different tokens; give two models of one "
                 "tokenizer"

@@ -47,6 +47,8 @@ class Tokenizer:
         self.bos_token, self.eos_token = settings.bos_token, settings.eos_token
         self.bos_id = None if self.bos_token is None else self._tokens[self.bos_token]
         self.eos_id = self._tokens[self.eos_token]
+        self.start = [] if self.bos_id is None else [self.bos_id]
+        """What a text begins with when a model reads it; `library_start` says what another library does."""
         self.chat_template = settings.chat_template
         """Jinja text, where the folder has one."""
         self.padded_size = settings.padded_vocab_size
@@ -63,6 +65,13 @@ class Tokenizer:
         found = backend.encode_batch_fast(list(self.special_tokens), add_special_tokens=False)
         pairs = zip(self.special_tokens.items(), found, strict=True)
         self._spelled_out = {i for (token, i), encoding in pairs if token != unknown and i in encoding.ids}
+
+    def library_start(self) -> list[int]:
+        """The ids that `tokenizer.json` itself, and so Transformers, puts before a text: many name a begin of text and
+        put none."""
+        marked, plain = (self._backend.encode("a", add_special_tokens=added).ids for added in (True, False))
+        places = (place for place in range(len(marked)) if marked[place : place + len(plain)] == plain)
+        return marked[: next(places, 0)]
 
     def token_id(self, token: str) -> int | None:
         """Id of a token, control tokens among them; None where the vocabulary lacks it."""

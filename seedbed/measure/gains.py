@@ -63,9 +63,9 @@ class Interval(NamedTuple):
 def bootstrap_means(sums: np.ndarray, counts: np.ndarray, seed: int) -> Interval:
     """Percentile bootstrap over documents of the means ``sums.sum(0) / counts.sum(0)``.
 
-    ``sums`` and ``counts`` [D, C] are of the tokens of each document in each group: whole documents are drawn with
-    replacement, D at a time, RESAMPLES times, the same ones for all groups; groups, such as bins of difficulty, stay
-    as they are. A resample without a token of a group says nothing of it.
+    ``sums`` and ``counts`` [D, C] are of the tokens or bytes of each document in each group: whole documents are drawn
+    with replacement, D at a time, RESAMPLES times, the same ones for all groups; groups, such as bins of difficulty,
+    stay as they are. A resample without a token of a group says nothing of it.
     """
     documents, groups = sums.shape
     table = np.concatenate([sums, counts], axis=1)  # [D, 2 C]
@@ -74,8 +74,8 @@ def bootstrap_means(sums: np.ndarray, counts: np.ndarray, seed: int) -> Interval
         [np.bincount(rng.integers(documents, size=documents), minlength=documents) @ table for _ in range(RESAMPLES)]
     )  # [R, 2 C]
     enough = (counts > 0).sum(0) >= LEAST_DOCUMENTS
-    with np.errstate(invalid="ignore"):
-        means = drawn[:, :groups] / drawn[:, groups:]
+    means = np.full((RESAMPLES, groups), np.nan)
+    np.divide(drawn[:, :groups], drawn[:, groups:], out=means, where=drawn[:, groups:] > 0)
     bounds = np.full((2, groups), np.nan)
     margin = (100 - LEVEL) / 2
     bounds[:, enough] = np.nanpercentile(means[:, enough], [margin, 100 - margin], axis=0)

@@ -12,7 +12,20 @@ from matplotlib.ticker import MaxNLocator
 from seedbed.facts.fact import in_order
 from seedbed.measure.rows import WeightRow
 from seedbed.measure.sink import SinkReport
-from seedbed.report.style import AFTER, BEFORE, BLUE, GREEN, GREY, INK, VERMILLION, WIDTH, log_scale, panels, style
+from seedbed.report.style import (
+    AFTER,
+    BEFORE,
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    VERMILLION,
+    WIDTH,
+    log_scale,
+    panels,
+    short,
+    style,
+)
 
 MetricsRow = dict[str, Any]
 MAX_POINTS = 600  # a curve is not wider than that in pixels
@@ -68,7 +81,7 @@ def rate_figure(metrics: Sequence[MetricsRow]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(bottom=0)
         axes.margins(x=0.02)
-        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter(lambda x, _: short(x))
         return figure
 
 

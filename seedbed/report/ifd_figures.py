@@ -12,6 +12,8 @@ from seedbed.report.style import GREEN, GREY, INK, WIDTH, log_scale, panels, sty
 
 Values = Sequence[float]
 BINS = 40
+MIDDLE = 0.99
+"""Share of values that the bins span."""
 
 
 class Model(NamedTuple):
@@ -69,18 +71,27 @@ def _shade(axes: Axes, short: int) -> None:
         axes.set_xlim(left=left)
 
 
+def middle(values: Sequence[Values]) -> tuple[float, float]:
+    """What bounds the middle MIDDLE of all values of all models."""
+    low, high = np.quantile(np.concatenate(values), [(1 - MIDDLE) / 2, (1 + MIDDLE) / 2]).tolist()
+    return low, high
+
+
 def distribution_figure(models: Sequence[Model]) -> Figure:
-    """Share of records over IFD, one outline a model, with each median."""
+    """Share of records over IFD, one outline a model, with each median; bins span the middle MIDDLE of all values, and
+    the outermost ones also hold what lies beyond.
+    """
     with style():
         figure, (axes,) = panels(1, 1, WIDTH, 3.0)
-        edges = np.histogram_bin_edges([value for model in models for value in model.ifd], bins=BINS)
+        low, high = middle([model.ifd for model in models])
+        edges = np.histogram_bin_edges([], bins=BINS, range=(low, high))
         for model in models:
-            share = np.histogram(model.ifd, edges)[0] / len(model.ifd)
+            share = np.histogram(np.clip(model.ifd, edges[0], edges[-1]), edges)[0] / len(model.ifd)
             axes.stairs(share, edges, color=model.color, linewidth=1.8, label=model.name)
             axes.stairs(share, edges, color=model.color, alpha=0.13, fill=True)
             axes.axvline(float(np.median(model.ifd)), color=model.color, linestyle=":", linewidth=1.6)
         axes.axvline(1, color=GREY, linestyle="--", linewidth=1)
-        axes.set(xlabel="IFD", ylabel="share of records")
+        axes.set(xlabel="IFD; outermost bars: and beyond", ylabel="share of records")
         figure.legend(loc="outside upper right", ncols=2)
         return figure
 

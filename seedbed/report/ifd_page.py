@@ -5,7 +5,16 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from seedbed.report.ifd_figures import BINS, Model, change_figure, distribution_figure, length_bias_figure, window_of
+from seedbed.report.ifd_figures import (
+    BINS,
+    MIDDLE,
+    Model,
+    change_figure,
+    distribution_figure,
+    length_bias_figure,
+    middle,
+    window_of,
+)
 from seedbed.report.ifd_rows import SHORT, IfdResult, Sample, values_of
 from seedbed.report.render import count, number, signed
 from seedbed.report.sections import Page, Picture, Section, TableView
@@ -136,10 +145,16 @@ def _summary_section(result: IfdResult) -> Section:
             tables.append(TableView(f"Summary, {title}", columns, rows))
     read = len(result.rows) + sum(result.skipped.values())
     left_out = [f"left out of {count(read)} records: {count(n)} × {reason}" for reason, n in result.skipped.items()]
+    models = _models(result)
+    low, high = middle([model.ifd for model in models])
+    beyond = " and ".join(
+        f"{count(sum(not low <= value <= high for value in model.ifd))} of {model.name}" for model in models
+    )
     picture = Picture(
         "ifd_distribution",
-        distribution_figure(_models(result)),
-        f"Share of {count(len(result.rows))} records in each of {BINS} equal bins of IFD. Dotted: medians; dashed: 1.",
+        distribution_figure(models),
+        f"Share of {count(len(result.rows))} records in each of {BINS} equal bins of IFD, over the middle "
+        f"{_percent(MIDDLE)} of all values; the outermost hold those beyond, {beyond}. Dotted: medians; dashed: 1.",
         "Histogram of IFD over records.",
     )
     return Section("Losses and IFD", _how_read(result), [picture], tables, left_out)

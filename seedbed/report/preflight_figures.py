@@ -13,7 +13,7 @@ from seedbed.facts.fact import in_order
 from seedbed.measure.residual import USUAL_EPS, NormMasking
 from seedbed.report.preflight_rows import Arm, CoordCheck
 from seedbed.report.render import number, signed
-from seedbed.report.style import ARMS, GREY, INK, WIDTH, log_scale, panels, style
+from seedbed.report.style import ARMS, GREY, INK, WIDTH, log_scale, panels, short, style
 
 
 def masking_figure(arms: Sequence[Arm]) -> Figure:
@@ -22,8 +22,8 @@ def masking_figure(arms: Sequence[Arm]) -> Figure:
     with style():
         figure, axes = panels(1, 2, WIDTH, 3.4, sharey=True)
         of_panels: tuple[tuple[str, Callable[[NormMasking], float]], ...] = (
-            (f"at the model’s ε = {eps:g}", lambda norm: norm.masking),
-            (f"at the usual ε = {USUAL_EPS:g}", lambda norm: norm.masking_usual),
+            (f"at the model’s ε = {short(eps)}", lambda norm: norm.masking),
+            (f"at the usual ε = {short(USUAL_EPS)}", lambda norm: norm.masking_usual),
         )
         for panel, (title, masking) in zip(axes, of_panels, strict=True):
             for index, arm in enumerate(arms):

@@ -10,6 +10,7 @@ from seedbed.init.report import starred
 from seedbed.measure.residual import USUAL_EPS
 from seedbed.report.preflight_rows import Arm, CoordCheck
 from seedbed.report.render import count, number, signed
+from seedbed.report.style import short
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,12 @@ def told(row: PlanRow) -> str:
 def masking_table(arms: Sequence[Arm]) -> Table:
     """Of every norm, at the model's epsilon and at the usual one."""
     eps = arms[0].residual.norms[0].eps
-    title = f"Masking: share of ε in σ² + ε, at the model’s ε = {eps:g} and at the usual ε = {USUAL_EPS:g}"
+    title = f"Masking: share of ε in σ² + ε, at the model’s ε = {short(eps)} and at the usual ε = {short(USUAL_EPS)}"
     rows = [
         Row((norms[0].name,), [(percent(norm.masking), percent(norm.masking_usual)) for norm in norms])
         for norms in zip(*(arm.residual.norms + arm.residual.qk_norms for arm in arms), strict=True)
     ]
-    return Table(title, ("norm",), titles(arms), rows, (f"at {eps:g}", f"at {USUAL_EPS:g}"))
+    return Table(title, ("norm",), titles(arms), rows, (f"at {short(eps)}", f"at {short(USUAL_EPS)}"))
 
 
 def residual_table(arms: Sequence[Arm]) -> Table:

@@ -8,11 +8,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from seedbed.report.style import figure_svg
+from seedbed.report.style import MINUS, SUPERSCRIPTS, figure_svg
 from seedbed.train.progress import duration
-
-MINUS = "−"
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def render(template: str, **context: Any) -> str:

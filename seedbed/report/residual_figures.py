@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from seedbed.measure.masking import USUAL_EPS
 from seedbed.report.residual_rows import NormRow, StreamRow
-from seedbed.report.style import ARMS, GREY, WIDTH, log_scale, panels, style
+from seedbed.report.style import ARMS, GREY, WIDTH, log_scale, panels, short, style
 
 GROUPS = {"others": "tokens after the first", "first": "first token of each document"}
 SIZES = {
@@ -28,7 +28,7 @@ BRANCHES = {
     "attn_cosine": "cosine (attention, stream)",
     "mlp_cosine": "cosine (MLP, stream)",
 }
-MASKING = {"masking": "at the norms’ own ε", "masking_usual": f"at the usual ε = {USUAL_EPS:g}"}
+MASKING = {"masking": "at the norms’ own ε", "masking_usual": f"at the usual ε = {short(USUAL_EPS)}"}
 OVER_STEPS = {
     field: (SIZES | BRANCHES)[field]
     for field in ("rms", "attn_ratio", "mlp_ratio", "flow", "attn_cosine", "mlp_cosine")

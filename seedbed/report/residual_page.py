@@ -14,13 +14,14 @@ from seedbed.report.residual_figures import (
 )
 from seedbed.report.residual_rows import Member, NormRow, ResidualResult, StreamRow
 from seedbed.report.sections import Page, Picture, Section, TableView
+from seedbed.report.style import short
 
 DEFINITIONS = {
     "stream": "h_l, the residual stream after layer l, and e, the embedded input as the first layer gets it (positions "
-    "and multipliers included). The layer −1 in tables, e in figures, is e itself. All computed in fp32, summed in "
+    "and multipliers included). Layer −1 in CSV, e in tables and figures, is e itself. All computed in fp32, summed in "
     "fp64.",
     "tokens": "Every number is one of a token, and shown are means over tokens; padding is never counted. The first "
-    "token of each document (begin of text, where the tokenizer has one) is kept apart: attention sinks live there.",
+    "token of each document (a begin of text, where the tokenizer puts one) is kept apart: attention sinks live there.",
     "norm, rms": "‖h‖, and ‖h‖/√d with d the model width.",
     "variance": "Over the d features of a token: mean of h² less the square of the mean of h.",
     "largest, max/median": "max |h_i|, and max |h_i| / median |h_i| over features: massive activations.",
@@ -33,7 +34,7 @@ DEFINITIONS = {
     "negative where it erases; 0 for a branch that adds nothing.",
     "ε masking": "ε / (σ² + ε), the share of ε in a norm's denominator (S0, section 2.1), mean over tokens (and "
     "heads). σ² is the mean over features of h², or of (h − mean h)² for a norm that centres. Shown at the norm's own "
-    f"ε and at the usual {USUAL_EPS:g}.",
+    f"ε and at the usual {short(USUAL_EPS)}.",
     "S0": "The paper on small initialization.",
 }
 
@@ -194,9 +195,9 @@ def _layer_table(title: str, rows: Sequence[StreamRow], brief: bool) -> TableVie
 
 def _norm_table(title: str, rows: Sequence[NormRow]) -> TableView:
     reads = {"stream": "stream", "branch": "branch", "attn": "within attention", "mlp": "within MLP"}
-    columns = ["norm", "reads", "ε", "σ²", "masked at ε, %", f"at {USUAL_EPS:g}, %"]
+    columns = ["norm", "reads", "ε", "σ²", "masked at ε, %", f"at {short(USUAL_EPS)}, %"]
     cells = [
-        [r.norm, reads[r.reads], f"{r.eps:g}", *map(number, (r.second_moment, 100 * r.masking, 100 * r.masking_usual))]
+        [r.norm, reads[r.reads], short(r.eps), *map(number, (r.second_moment, 100 * r.masking, 100 * r.masking_usual))]
         for r in rows
     ]
     return TableView(title, columns, cells, left=2, brief=False, folded=True)

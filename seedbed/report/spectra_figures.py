@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from seedbed.facts.fact import in_order
 from seedbed.measure.gaussian import gaussian_spectra
-from seedbed.report.style import ARMS, GREY, INK, WIDTH, labelled, panels, style
+from seedbed.report.style import ARMS, GREY, INK, WIDTH, labelled, log_scale, panels, short, style
 from seedbed.report.weights_rows import CosineMap, DensityRow, Spectrum, Weights
 
 CURVES = 12  # of a component, at most, over evenly spaced layers
@@ -109,10 +109,11 @@ def densities_figure(models: Sequence[Weights]) -> Figure:
 
 def _density_axes(axes: Axes, rows: Sequence[DensityRow]) -> None:
     peaks = [max(row.density) for row in rows]
-    axes.set(yscale="log", ylim=(FLOOR * min(peaks), 2 * max(peaks)))
+    axes.set_ylim(FLOOR * min(peaks), 2 * max(peaks))
+    log_scale(axes, "y", 4)
     axes.set_xlim(min(row.at[0] for row in rows), max(row.at[-1] for row in rows))
     axes.xaxis.set_major_locator(MaxNLocator(3))
-    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_major_formatter(lambda x, _: short(x))
 
 
 def cosines_figure(lines: Sequence[tuple[str, Sequence[CosineMap]]]) -> Figure:
@@ -169,7 +170,8 @@ def _dashed(axes: Axes):
 
 def _spectral_axes(figure: Figure, axes: Sequence[Axes], lowest: float) -> None:
     for panel in axes:
-        panel.set(yscale="log", xlim=(0, 1))
+        panel.set_xlim(0, 1)
     axes[0].set_ylim(max(LOWEST, 0.7 * lowest), 1.3)
+    log_scale(axes[0], "y")  # of all, which share it
     figure.supxlabel("i / r", fontsize=10)
     figure.supylabel("σᵢ / σ₁", fontsize=10)

@@ -25,6 +25,9 @@ ARMS = ((BLUE, "o"), (VERMILLION, "s"), (GREEN, "^"), ("#8A4B9E", "D"),
 INK, FAINT = "#222222", "#DDDDDD"
 WIDTH = 9.6  # inches; a page's column
 
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+MINUS = "−"
+
 _CJK = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei",
         "PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei")  # fmt: skip
 
@@ -86,8 +89,10 @@ def labelled(axes: Iterable[Axes]) -> list[Line2D]:
 
 def log_scale(axes: Axes, which: Literal["x", "y"], labels: int = 12) -> None:
     """Makes an axis, whose data are drawn, logarithmic, with plain labels: at most so many, at least two however short
-    it is."""
+    it is. Where no value is positive it stays linear."""
     axis = axes.xaxis if which == "x" else axes.yaxis
+    if not math.isfinite(axis.get_minpos()):
+        return
     axes.set(**{f"{which}scale": "log"})
     low, high = axis.get_view_interval()
     decades = math.log10(high / low) if 0 < low < high else 0  # no mark, or one
@@ -97,7 +102,17 @@ def log_scale(axes: Axes, which: Literal["x", "y"], labels: int = 12) -> None:
         locator = LogLocator(subs=(1, 2, 5) if decades < 2.2 else (1,), numticks=labels)
     axis.set_major_locator(locator)
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter("{x:g}")
+    axis.set_major_formatter(lambda x, _: short(x))
+
+
+def short(value: float) -> str:
+    """A round number in as few characters as say it, as on axes: 0.02, 10⁻⁵, 3·10⁻⁶."""
+    text = f"{value:g}"
+    if "e" in text:
+        mantissa, exponent = text.split("e")
+        power = f"10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+        text = power if mantissa == "1" else f"{mantissa}·{power}"
+    return text.replace("-", MINUS)
 
 
 def figure_svg(figure: Figure, description: str = "") -> str:

@@ -23,7 +23,8 @@ DEFINITIONS = {
     f"normal means, 88 % (simulated). None for groups of fewer than {LEAST_DOCUMENTS}.",
     "Better": "Share of tokens that are likelier under B.",
     "Little": "Share of tokens whose symmetric probability gain is within ±0.1.",
-    "Bits a byte": "Summed loss / ln 2 / bytes of the UTF-8 text that the predicted tokens stand for.",
+    "Bits a byte": "Summed loss / ln 2 / bytes of the UTF-8 text that the predicted tokens stand for. A − B is above 0 "
+    "where B is better.",
     "Rank": "1 + number of tokens of the vocabulary that the model holds likelier.",
     "Total": "Summed gain over all occurrences of a token, in nats.",
 }
@@ -38,7 +39,7 @@ BINNING = (
 def _spread(result: TokenGains) -> str:
     return (
         f"Here the losses of tokens have a standard deviation of {number(result.loss_std_a)} nats under A and "
-        f"{number(result.loss_std_b)} under B. The slope of the gain over difficulty is no more than their difference: "
+        f"{number(result.loss_std_b)} under B. The slope of the gain over difficulty reflects their difference alone: "
         f"(Var A − Var B) / (2 Var difficulty) = {signed(result.slope)}. Bolder predictions of one model tilt the "
         "bins, whichever is better."
     )
@@ -93,7 +94,8 @@ def _distribution(result: TokenGains) -> Section:
         "gains",
         histograms_figure(result),
         f"{count(result.overall.tokens)} tokens by their gain: blue, likelier under B; vermillion, likelier under A; "
-        "logarithmic counts. The outermost bars on the left hold all beyond them, 0.5 % of the tokens at both ends "
+        "logarithmic counts. On the left, the outermost bars include all values beyond the axis, 0.5 % of the tokens "
+        "at both ends "
         "together.",
         "Two histograms of the gain of each token, in nats and as symmetric probability gain.",
     )
@@ -132,8 +134,8 @@ def _groups(groups: Sequence[GroupRow]) -> list[Section]:
 def _texts(result: TokenGains, shown: list[ShownText]) -> Section:
     paragraphs = [
         f"{count(len(shown))} documents, of each language in turn the first of each domain, chosen before anything was "
-        "measured. The shade is the symmetric probability gain. Point at a token for both probabilities, its rank in "
-        "each model, gain and difficulty.",
+        "measured. The shade is the symmetric probability gain. Point at a token, or go to it with the Tab key, for "
+        "both probabilities, its rank in each model, gain and difficulty.",
         "Tokens that share a character stand as one, with the gain of all of them together. ↵ is a newline, ⇥ a tab; "
         "what nothing predicts is grey with dots below.",
     ]
@@ -157,15 +159,19 @@ def _gains(title: str, first: str, rows: Sequence[GroupRow]) -> TableView:
 
 
 def _losses(first: str, rows: Sequence[GroupRow]) -> TableView:
-    columns = [first, "loss A", "loss B", "bits a byte A", "bits a byte B", "bytes"]
+    columns = [first, "loss A", "loss B", "bits a byte A", "bits a byte B", "A − B", f"{LEVEL} % interval", "bytes"]
     cells = [
         [
             row.name, f"{row.loss_a:.3f}", f"{row.loss_b:.3f}", number(row.bits_per_byte_a, 4),
-            number(row.bits_per_byte_b, 4), count(row.bytes),
+            number(row.bits_per_byte_b, 4), *_bits_gain(row.bits_per_byte_gain), count(row.bytes),
         ]
         for row in rows
     ]  # fmt: skip
     return TableView("Losses, nats a token, and bits a byte", columns, cells)
+
+
+def _bits_gain(mean: Mean | None) -> tuple[str, str]:
+    return ("–", "–") if mean is None else (signed(mean.mean, 4), _interval(mean, 4))
 
 
 def _tokens(title: str, rows: Sequence[TokenRow]) -> TableView:
@@ -180,8 +186,10 @@ def _tokens(title: str, rows: Sequence[TokenRow]) -> TableView:
     return TableView(title, columns, cells, brief=False)
 
 
-def _interval(mean: Mean) -> str:
-    return "–" if mean.low is None or mean.high is None else f"{signed(mean.low)} to {signed(mean.high)}"
+def _interval(mean: Mean, digits: int = 3) -> str:
+    return (
+        "–" if mean.low is None or mean.high is None else f"{signed(mean.low, digits)} to {signed(mean.high, digits)}"
+    )
 
 
 def _percent(share: float) -> str:

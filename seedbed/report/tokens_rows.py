@@ -10,7 +10,7 @@ from seedbed.measure.table import Rows
 
 @dataclass(frozen=True)
 class Mean:
-    """Over tokens, with a percentile bootstrap interval over documents; no interval of too few documents."""
+    """Over tokens or bytes, with a percentile bootstrap interval over documents; no interval of too few documents."""
 
     mean: float
     low: float | None
@@ -32,6 +32,7 @@ class GroupRow:
     loss_b: float
     bits_per_byte_a: float | None  # None where the tokens stand for no byte
     bits_per_byte_b: float | None
+    bits_per_byte_gain: Mean | None  # that of A minus that of B
     gain: Mean  # loss_a - loss_b, nats a token
     probability_gain: Mean  # (p_b - p_a) / (p_a + p_b)
     better: float  # share of tokens that are likelier under B

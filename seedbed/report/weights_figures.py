@@ -12,7 +12,7 @@ from seedbed.facts.fact import in_order
 from seedbed.laws.cohort import Cohort, Curve
 from seedbed.measure.density import z_scores
 from seedbed.measure.rows import ComponentRow, ProfileRow
-from seedbed.report.style import ARMS, FAINT, GREY, INK, WIDTH, labelled, log_scale, panels, style
+from seedbed.report.style import ARMS, FAINT, GREY, INK, WIDTH, labelled, log_scale, panels, short, style
 from seedbed.report.weights_rows import Weights
 
 COMPONENT_MEASURES = {
@@ -105,7 +105,7 @@ def depth_figure(models: Sequence[Weights], cohort: Cohort | None = None) -> Fig
                 low, high = panel.get_ylim()
                 panel.set_ylim(0 if low < 0.35 * high else low, high + 0.06 * (high - low))
                 panel.locator_params(axis="y", nbins=3)
-                panel.yaxis.set_major_formatter("{x:g}")
+                panel.yaxis.set_major_formatter(lambda x, _: short(x))
             line[0].set_ylabel(role, fontweight="bold")
         for panel, label in zip(grid[0], DEPTH_MEASURES.values(), strict=True):
             panel.set_title(label)

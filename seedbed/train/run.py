@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbed.config import Config
-from seedbed.config.load import from_tree, parse_yaml, to_yaml
+from seedbed.config.load import from_tree, parse_file, to_yaml
 from seedbed.config.tree import FORMAT_VERSION
 from seedbed.errors import InputError
 from seedbed.files.atomic import COMMIT, write_atomic
@@ -52,7 +52,10 @@ def read_config(folder: str | Path) -> Config:
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise InputError(f"{folder}: not a run or checkpoint ({CONFIG} is missing)")
-    tree = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    try:
+        tree = parse_file(path)
+    except InputError as error:
+        raise InputError(f"{error}; the file is damaged: copy the folder again") from None
     version = tree.get("format_version") if isinstance(tree, dict) else None
     if version != FORMAT_VERSION:
         raise InputError(

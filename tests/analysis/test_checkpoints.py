@@ -258,6 +258,35 @@ def test_configurations_that_cannot_be_used(gpt2, tmp_path):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (
+            '{"a"',
+            r"not JSON \(Expecting ':' delimiter: line 1 column 5 \(char 4\)\); take the one that the weights came",
+        ),
+        ("[]", "not an object of JSON; take the one that the weights came with"),
+        (None, "cannot build this model: Validation error for field 'n_layer': .*expected int, got str.*; correct it"),
+    ],
+)
+def test_a_configuration_that_is_damaged(gpt2, tmp_path, content, told):
+    shutil.copytree(gpt2, tmp_path / "x")
+    known = json.loads((gpt2 / "config.json").read_text())
+    (tmp_path / "x" / "config.json").write_text(content or json.dumps(known | {"n_layer": "two"}))
+    with pytest.raises(InputError, match=rf"^{tmp_path}/x/config\.json: .*{told}") as caught:
+        open_checkpoint(tmp_path / "x")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_gguf(tmp_path):
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(50))
+    with pytest.raises(
+        InputError, match=r"x\.gguf: Transformers cannot build this model: .*; copy it again, or update "
+    ) as caught:
+        open_checkpoint(tmp_path / "x.gguf")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_tensor_of_another_shape_and_one_too_many(gpt2, tmp_path):
     shutil.copytree(gpt2, tmp_path / "x")
     state = load_file(gpt2 / "model.safetensors")

@@ -94,7 +94,7 @@ def test_what_is_damaged_is_passed_over_with_a_line(copy):
         1: "recorded", 2: "recorded", 4: "recorded", 5: "recorded", 6: "checkpoint",
     }  # fmt: skip
     lines = result.runs[0].passed_over
-    assert lines[0].startswith(f"step 0: {copy / 'initial.json'}: damaged")
+    assert lines[0].startswith(f"step 0: {copy / 'initial.json'}: damaged (Invalid JSON: ")
     assert lines[1] == "step_00000002 passed over: commit.json is missing (the folder was never finished)"
     assert lines[2] == "step_00000004 passed over: the content of model.safetensors changed (SHA-256 differs)"
     assert lines[3] == "step 3: the row of kind weights in metrics.jsonl is damaged"

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,19 @@ def test_scores_are_those_of_each_document_alone(opened):
     of = [loss for loss, _ in alone[1:5]]
     wanted = torch.cat([*of[:2], torch.zeros(3), *of[2:]])
     assert torch.allclose(losses, wanted, **close)
+
+
+@pytest.mark.parametrize("opened", ["ours", "gpt2"], indirect=True)
+def test_ranks_are_among_the_tokens_of_the_vocabulary(opened, monkeypatch):
+    text = torch.arange(12) * 5
+    whole = opened.scores(text[None], ranks=True)[1]
+    with torch.no_grad():
+        found = opened.module(text[None])
+    logits = found.logits[0] if hasattr(found, "logits") else found[0]  # [T, V]
+    monkeypatch.setattr(opened.tokenizer, "vocab_size", 60)  # as where the embedding is padded
+    ranks = opened.scores(text[None], ranks=True)[1]
+    own = logits[:-1].gather(1, text[1:, None])
+    assert ranks[0, 1:].tolist() == (logits[:-1, :60] > own).sum(1).tolist() != whole[0, 1:].tolist()
 
 
 @pytest.mark.parametrize("opened", ["ours", "gpt2", "gemma2", "cohere", "mixtral"], indirect=True)
@@ -256,6 +271,13 @@ def test_weights_in_int8_are_refused(foreign_folder, tmp_path):
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"x: not floating point: lm_head\.weight; give the checkpoint that was not"):
         open_model(folder)
+
+
+def test_the_terminal_stays_quiet(foreign_folder):
+    """Mamba tells of libraries that it lacks, once a process."""
+    code = f"from seedbed.analysis.models import open_model; open_model({str(foreign_folder('mamba'))!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_ids_must_fit_the_embedding(foreign_folder, tmp_path):

@@ -190,7 +190,28 @@ def test_rows_by_hand():
 
 def test_a_group_without_bytes_has_no_bits_a_byte():
     rows = group_rows(LOSS_A, LOSS_B, DOCUMENTS, np.zeros(4, dtype=int), {"all": (["all"], np.zeros(4, dtype=int))}, 0)
-    assert rows["all"][0].bits_per_byte_a is None
+    assert rows["all"][0].bits_per_byte_a is None and rows["all"][0].bits_per_byte_gain is None
+
+
+def test_the_bits_a_byte_that_one_model_saves_have_an_interval_over_documents():
+    rng = np.random.default_rng(3)
+    documents, n_bytes = np.repeat(np.arange(20), 6), rng.integers(1, 9, 120)
+    loss_a, loss_b = rng.exponential(2, 120), rng.exponential(2, 120)
+    groups = {"all": (["all"], np.zeros(120, dtype=int)), "domain": (["x", "y"], (documents < 4).astype(int))}
+    tables = group_rows(loss_a, loss_b, documents, n_bytes, groups, seed=7)
+    found = tables["all"][0]
+    assert found.bits_per_byte_a is not None and found.bits_per_byte_b is not None
+    assert found.bits_per_byte_gain is not None
+    assert found.bits_per_byte_gain.mean == pytest.approx(found.bits_per_byte_a - found.bits_per_byte_b)
+    # by hand: the same draws, summed bits over summed bytes
+    bits = np.bincount(documents, (loss_a - loss_b) / math.log(2))
+    sizes = np.bincount(documents, n_bytes)
+    draws = np.random.default_rng(7)
+    drawn = [draws.integers(20, size=20) for _ in range(1000)]
+    low, high = np.percentile([bits[d].sum() / sizes[d].sum() for d in drawn], [2.5, 97.5])
+    assert (found.bits_per_byte_gain.low, found.bits_per_byte_gain.high) == pytest.approx((low, high))
+    few = tables["domain"][1].bits_per_byte_gain
+    assert few is not None and few.low is None and few.high is None
 
 
 def test_documents_by_hand():

@@ -26,7 +26,7 @@ def test_arms_side_by_side(tiny_store, tmp_path, capsys):
     preflight(tiny_store, "--init", "gpt2", "--init", "mup,base_width=16", "--html", str(page))
     told = capsys.readouterr()
     for part in (
-        "gamma gamma=1.0", "gpt2 std=0.02", "mup base_width=16", "ln V", "ε = 1e-12", "ε = 1e-05", "bf16 error",
+        "gamma gamma=1.0", "gpt2 std=0.02", "mup base_width=16", "ln V", "ε = 10⁻¹²", "ε = 10⁻⁵", "bf16 error",
         "predicted", "Memory", "6 steps of", "timed in fp32 on cpu", "\nVerdict on gpt2 std=0.02\n",
         "head is zero by design",
     ):  # fmt: skip

@@ -156,3 +156,14 @@ def test_style_leaves_matplotlib_as_it_was(metrics):
     before = dict(mpl.rcParams)
     figure_svg(loss_figure(metrics))
     assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize(("values", "scale"), [([0, 0], "linear"), ([], "linear"), ([-1, 0.5], "log")])
+def test_an_axis_without_a_positive_value_stays_linear(values, scale):
+    with warnings.catch_warnings(), style():
+        warnings.simplefilter("error")
+        _, (axes, _) = panels(1, 2, 4, 2)
+        axes.plot(range(len(values)), values)
+        log_scale(axes, "y")
+        figure_svg(axes.figure)
+    assert axes.get_yscale() == scale

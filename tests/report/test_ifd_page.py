@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -131,6 +132,22 @@ def test_shares_add_up():
     figure = distribution_figure([model("one", [0.5, 0.6, 1.2, 1.3], AFTER)])
     outline = figure.axes[0].patches[0].get_data().values  # pyright: ignore
     assert sum(outline) == pytest.approx(1.0)
+
+
+def test_one_far_value_does_not_flatten_the_distribution():
+    values = [0.8 + 0.001 * i for i in range(399)] + [50.0]
+    figure = distribution_figure([model("one", values, AFTER)])
+    steps = figure.axes[0].patches[0].get_data()  # pyright: ignore
+    assert (steps.edges[0], steps.edges[-1]) == pytest.approx(tuple(np.quantile(values, [0.005, 0.995])))
+    assert sum(steps.values) == pytest.approx(1)  # the outermost bar holds it
+    assert max(steps.values) < 0.04
+    assert "and beyond" in figure.axes[0].get_xlabel()
+
+
+def test_the_page_says_how_many_lie_beyond():
+    html = page_html(ifd_page(result(True), {}))
+    # 30 different values of one model and 30 equal ones of the other: the two ends are beyond
+    assert "over the middle 99.0 % of all values; the outermost hold those beyond, 0 of before and 2 of" in html
 
 
 def test_figures_of_one_value():

@@ -14,9 +14,10 @@ from seedbed.report.tokens_rows import GroupRow, HistogramRow, Mean, TokenGains,
 
 
 def row(kind: str, name: str, gain: Mean, documents: int = 12) -> GroupRow:
+    bits = Mean(0.12034, 0.1, -0.2) if documents >= 10 else None
     return GroupRow(
-        kind, name, documents, 1000, 3000, 0.5, 2.5, 2.25, 2.0, 1.0821, 0.9618, gain, Mean(0.125, 0.11, 0.14), 0.6, 0.4,
-        0.3,
+        kind, name, documents, 1000, 3000, 0.5, 2.5, 2.25, 2.0, 1.0821, 0.9618, bits, gain,
+        Mean(0.125, 0.11, 0.14), 0.6, 0.4, 0.3,
     )  # fmt: skip
 
 
@@ -55,6 +56,9 @@ def test_numbers_and_what_was_left_out(result):
     assert [cells[0] for cells in groups] == ["law & order", "verse"]  # no language was told
     assert groups[0][4:6] == ["+0.250", "+0.200 to +0.300"]
     assert groups[1][4:6] == ["−0.750", "–"]
+    losses = page.sections[2].tables[1].rows
+    assert losses[0][3:] == ["1.082", "0.9618", "+0.1203", "+0.1000 to −0.2000", "3,000"]
+    assert losses[1][5:7] == ["–", "–"]
 
 
 def test_texts_without_domain_and_language_have_no_such_section(result):

@@ -1,10 +1,13 @@
 """What a model is built of, and where."""
 
+import pytest
 import torch
 from tiny import TINY
 
 from seedbed.config import Config
+from seedbed.errors import InputError
 from seedbed.parallel.world import World
+from seedbed.train.run import read_config
 from seedbed.train.setup import build_model
 
 
@@ -15,3 +18,11 @@ def test_one_rank_computes_where_it_is_told_to_whatever_is_offloaded():
     )
     model = build_model(config, World(torch.device("meta")))
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+
+
+@pytest.mark.parametrize("content", [b"format_version: [", b"%% x", b"\xff\xfe\xff"])
+def test_a_configuration_that_is_damaged_says_what_to_do(tmp_path, content):
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(InputError, match=r"config\.yaml: ?.*; the file is damaged: copy the folder again") as caught:
+        read_config(tmp_path)
+    assert "\n" not in str(caught.value)
