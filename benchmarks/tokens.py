@@ -5,7 +5,8 @@
 Texts of the standard library, cut to 256 tokens, vocabulary 4,096. Two of our models in the shape of recipes/cpu.yaml,
 then two Llamas of Transformers of about that size, all with random weights. Evaluation is `LanguageModel.losses` of
 both; analysis is all of `analyze`: losses, ranks of six texts, rows and intervals. Rounds are interleaved, so that a
-slow moment of the machine hits both. Prints the speed of analysis relative to evaluation: median and range over rounds.
+slow moment of the machine hits both, and alternate which comes first. Prints the speed of analysis relative to
+evaluation: median and range over rounds.
 """
 
 import argparse
@@ -76,11 +77,13 @@ def race(name: str, a: LanguageModel, b: LanguageModel, texts: Texts, rounds: in
     evaluate()
     analysis()
     seconds: dict[str, list[float]] = {"evaluation": [], "analysis": []}
+    order = [("evaluation", evaluate), ("analysis", analysis)]
     for _ in range(rounds):
-        for what, work in (("evaluation", evaluate), ("analysis", analysis)):
+        for what, work in order:
             began = time.perf_counter()
             work()
             seconds[what].append(time.perf_counter() - began)
+        order.reverse()
     ratios = sorted(e / s for e, s in zip(seconds["evaluation"], seconds["analysis"], strict=True))
     speed = texts.tokens / statistics.median(seconds["analysis"])
     print(

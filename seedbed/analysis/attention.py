@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from seedbed.analysis.attention_sums import OF_HEADS, head_rows, interval, joined, layer_row, place_rows
+from seedbed.analysis.identity import identity
 from seedbed.analysis.models import LanguageModel, common_length, open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.texts import Text, Texts, batches, padded, texts_for
@@ -131,12 +132,12 @@ def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Sco
         tell(f"opens {path}")
         model = open_model(path)
     found.skipped[label] = dict(texts.skipped)
-    weights = _sha256(model)
+    decides = identity(model)
     measured: list[dict[str, Any]] = []
     done = 0
     for batch in batches(texts.texts, BATCH):
         tell(f"{label}: {done:,} of {texts.tokens:,} tokens")
-        measured.append(parts.get(f"{weights} {_tokens_sha256(batch)}", lambda batch=batch: _batch(path, model, batch)))
+        measured.append(parts.get(f"{decides} {_tokens_sha256(batch)}", lambda batch=batch: _batch(path, model, batch)))
         done += sum(len(text.ids) for text in batch)
     tell(f"{label}: {done:,} of {texts.tokens:,} tokens")
 
@@ -176,7 +177,7 @@ def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Sco
             tokens=texts.tokens,
             cut=texts.cut,
             queries=int(queries.sum()),
-            sha256=weights,
+            sha256=decides,
             tokens_sha256=scores.tokens,
         )
     )
@@ -223,15 +224,6 @@ def _layer_types(model: LanguageModel) -> list[str]:
     config: Any = model.module.config
     config = config.get_text_config()
     return list(getattr(config, "layer_types", None) or ["layer"] * config.num_hidden_layers)
-
-
-def _sha256(model: LanguageModel) -> str:
-    """Of the configuration, and the names and values of all parameters as they are in memory."""
-    digest = hashlib.sha256(str(model.module.config).encode())
-    for name, parameter in model.module.named_parameters():
-        digest.update(name.encode())
-        digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _tokens_sha256(texts: Sequence[Text]) -> str:

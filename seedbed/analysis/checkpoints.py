@@ -50,6 +50,7 @@ class Checkpoint:
     files: list[Path]
     tensors: Mapping[str, Tensor]
     places: dict[str, str]  # canonical name of a parameter -> its name in the files
+    configuration: str = ""  # of the model, all of it
     hashes: Mapping[str, str] | None = None  # of the files by name, where they are known: they may be removed
 
     def read(self, parameter: str) -> Tensor:
@@ -75,7 +76,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         return _loaded(name, foreign, model)
     tensors, facts = open_tensors(foreign), parameter_facts(model)
     try:
-        return Checkpoint(name, facts, foreign.files, tensors, _places(tensors, facts, model))
+        return Checkpoint(name, facts, foreign.files, tensors, _places(tensors, facts, model), str(model.config))
     except InputError as error:
         told = f"{path}: {error}; {_WHOLE}"
         try:
@@ -94,7 +95,8 @@ def _ours(name: str, path: Path, folder: Path) -> Checkpoint:
         places = _places(tensors, facts, model)
     except InputError as error:
         raise InputError(f"{path}: {error}; {_WHOLE}") from None
-    return Checkpoint(name, facts, list(files), tensors, places, {file.name: files[file] for file in files})
+    hashes = {file.name: files[file] for file in files}
+    return Checkpoint(name, facts, list(files), tensors, places, str(model.config), hashes)
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
@@ -142,7 +144,9 @@ def _loaded(name: str, foreign: Foreign, model: nn.Module) -> Checkpoint:
     if problems := [f"{what}: {some(names)}" for what, names in told.items()]:
         raise InputError(f"{foreign.path}: {'; '.join(problems)}; give the checkpoint as it was saved")
     tensors = {canonical(own): parameter.detach() for own, parameter in loaded.named_parameters()}
-    return Checkpoint(name, parameter_facts(loaded), foreign.files, tensors, {own: own for own in tensors})
+    return Checkpoint(
+        name, parameter_facts(loaded), foreign.files, tensors, {own: own for own in tensors}, str(model.config)
+    )
 
 
 def _places(tensors: Tensors | Pickles, facts: Iterable[ParameterFact], model: nn.Module) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seedbed.analysis.checkpoints import Checkpoint, fingerprint, open_checkpoint
+from seedbed.analysis.identity import identity
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.resources import meta_facts
 from seedbed.analysis.run import INITIAL, read_snapshot
@@ -28,6 +29,7 @@ class Source:
 
     name: str
     files: dict[str, str]
+    identity: str
     opened: Checkpoint | Path
 
 
@@ -35,7 +37,7 @@ def sources(paths: Sequence[str | Path]) -> list[Source]:
     """What ``paths`` mean: runs, checkpoints of runs, Hugging Face checkpoints, and ``initial.json`` of a run; a run
     alone is compared with its own ``initial.json``.
 
-    Raises InputError for fewer than two or more than MOST, for the same weights twice, and for what is no checkpoint.
+    Raises InputError for fewer than two or more than MOST, for the same model twice, and for what is no checkpoint.
     """
     places = [Path(path) for path in paths]
     if len(places) == 1:
@@ -48,14 +50,14 @@ def sources(paths: Sequence[str | Path]) -> list[Source]:
     if not 2 <= len(places) <= MOST:
         raise InputError(f"{len(places)} checkpoints: a figure tells {MOST} apart; give 2 to {MOST}")
     found = [
-        Source(name, {INITIAL: sha256(place)}, place)
+        Source(name, {INITIAL: sha256(place)}, sha256(place), place)
         if place.name == INITIAL and place.is_file()
         else _checkpoint(place, name)
         for place, name in zip(places, _labels(places), strict=True)
     ]
-    seen: dict[tuple[str, ...], Source] = {}
+    seen: dict[str, Source] = {}
     for one in found:
-        if (other := seen.setdefault(tuple(sorted(one.files.values())), one)) is not one:
+        if (other := seen.setdefault(one.identity, one)) is not one:
             raise InputError(f"{other.name} and {one.name} are the same weights; give each checkpoint once")
     return found
 
@@ -79,7 +81,7 @@ def analyze(
 
 def _checkpoint(path: Path, name: str) -> Source:
     opened = replace(open_checkpoint(path), name=name)
-    return Source(name, fingerprint(opened), opened)
+    return Source(name, fingerprint(opened), identity(opened), opened)
 
 
 def _initial(name: str, file: Path) -> Weights:

@@ -49,13 +49,18 @@ class LanguageModel:
     max_length: int
     """Tokens that it can read at once."""
     files: tuple[Path, ...] = ()
-    """Of its weights; none where it is a module at hand."""
+    """Of its weights, or what they are drawn from; none where it is a module at hand."""
     hashes: Mapping[str, str] | None = None
     """SHA-256 of the files by name, where they are known: a run that trains may remove them."""
 
     @cached_property
     def facts(self) -> list[ParameterFact]:
         return parameter_facts(self.module)
+
+    @property
+    def configuration(self) -> str:
+        """All of it; empty where the module has none."""
+        return str(getattr(self.module, "config", ""))
 
     @property
     def device(self) -> torch.device:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from seedbed.analysis.checkpoints import hashes_of, names_of
+from seedbed.analysis.identity import identity
 from seedbed.analysis.models import LanguageModel
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.residual_sources import Source, sources_of
@@ -64,9 +65,8 @@ def analyze(
             key = model.tokenizer.hash, longest
             if key not in read:
                 read[key] = texts_for(paths[0], data, model.tokenizer, longest, documents, text_field, on_bad)
-            texts, weights = read[key], source.drawn or _digest(hashes_of(model))
-            decides = _digest((weights, str(model.module.config)))
-            sums = _measured(model, source, decides, texts, parts, tell, tokens)
+            texts, weights = read[key], _digest(hashes_of(model))
+            sums = _measured(model, source, texts, parts, tell, tokens)
             if broken := _broken(sums):
                 if not every_checkpoint:
                     raise InputError(f"{path}: {broken}")
@@ -93,13 +93,13 @@ def _digest(texts: Iterable[str]) -> str:
 def _measured(
     model: LanguageModel,
     source: Source,
-    decides: str,
     texts: Texts,
     parts: Parts,
     tell: Callable[[str], None],
     tokens: int,
 ) -> StreamSums:
     groups, total = list(batches(texts.texts, tokens)), StreamSums()
+    decides = identity(model)
     for number, group in enumerate(groups, 1):
         tell(f"{source.model}, {source.at}: batch {number:,} of {len(groups):,}")
         rows = padded(group, model.tokenizer.eos_id)

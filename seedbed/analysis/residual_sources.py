@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from seedbed.analysis.models import LanguageModel, open_model
 from seedbed.data.tokenizer import load_tokenizer
-from seedbed.files.atomic import sha256
 from seedbed.files.steps import step_folders
 from seedbed.train.run import CONFIG, read_config
 from seedbed.train.setup import checkpoint_of, initial_model
@@ -19,7 +18,6 @@ class Source(NamedTuple):
     model: str
     step: int | None
     told: str  # where its weights are from
-    drawn: str  # SHA-256 of the configuration that decides weights that are in no file
     open: Callable[[], LanguageModel]
 
     @property
@@ -38,7 +36,7 @@ def sources_of(name: str, path: Path, every_checkpoint: bool, problems: list[str
         folders = [path]
     for folder in folders:
         step = re.fullmatch(r"step_(\d+)", folder.resolve().name)
-        yield Source(name, int(step[1]) if step else None, str(folder), "", lambda f=folder: open_model(f))
+        yield Source(name, int(step[1]) if step else None, str(folder), lambda f=folder: open_model(f))
 
 
 def _drawn(name: str, path: Path, folders: Sequence[Path], problems: list[str]) -> Iterator[Source]:
@@ -51,7 +49,7 @@ def _drawn(name: str, path: Path, folders: Sequence[Path], problems: list[str]) 
 
     def make() -> LanguageModel:
         module, _ = initial_model(config)
-        return LanguageModel(name, module.eval(), load_tokenizer(tokenizer), config.model.max_seq_len)
+        return LanguageModel(name, module.eval(), load_tokenizer(tokenizer), config.model.max_seq_len, (path / CONFIG,))
 
     told = "drawn again from the run's configuration and seed"
-    yield Source(name, 0, told, sha256(path / CONFIG), make)
+    yield Source(name, 0, told, make)

@@ -80,7 +80,7 @@ class ModelRow:
     """Tokens left off behind them."""
     queries: int
     sha256: str
-    """Of its configuration and parameters as they were loaded."""
+    """Of its weights, configuration and tokenizer."""
     tokens_sha256: str
     """Of the tokens that it read."""
 

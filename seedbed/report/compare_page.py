@@ -77,7 +77,8 @@ def _sections(models: list[Weights], cohort: Cohort) -> list[Section]:
         depth = Picture(
             "depth",
             depth_figure(models, cohort),
-            "A component a line of panels, a point a layer, the mean over its experts where it has several. r is the "
+            "One row of panels per component, one value per layer, the mean over its experts where it has several. r "
+            "is the "
             "smaller side of the matrix. The band is the cohort's mean ± standard deviation, for the components and "
             "measures that it has. Vertical axes differ and need not start at zero.",
             "Measures over depth by component and checkpoint, before the cohort",

@@ -22,7 +22,7 @@ DEFINITIONS = {
     "Mean, range": "Over the matrices of a component, one a layer: the range is how layers differ, no error bar. A "
     "step at which one of them has no number is left out of the mean.",
     "Gaussian": "The same measure of a matrix of independent normal entries of that shape: means over drawn spectra; "
-    "the mean |cos| exactly. What is at it is the shape of the matrix alone.",
+    "the mean |cos| exactly. Shape alone makes that much.",
     "Step": "Completed optimizer steps. Step 0 is what the run measured before its first step (initial.json); the "
     "others are its checkpoints, and between them what it recorded itself (train.weights_every).",
 }

@@ -18,7 +18,7 @@ from seedbed.report.style import short
 
 DEFINITIONS = {
     "stream": "h_l, the residual stream after layer l, and e, the embedded input as the first layer gets it (positions "
-    "and multipliers included). The layer −1 in tables, e in figures, is e itself. All computed in fp32, summed in "
+    "and multipliers included). Layer −1 in CSV, e in tables and figures, is e itself. All computed in fp32, summed in "
     "fp64.",
     "tokens": "Every number is one of a token, and shown are means over tokens; padding is never counted. The first "
     "token of each document (a begin of text, where the tokenizer puts one) is kept apart: attention sinks live there.",

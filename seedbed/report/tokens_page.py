@@ -39,7 +39,7 @@ BINNING = (
 def _spread(result: TokenGains) -> str:
     return (
         f"Here the losses of tokens have a standard deviation of {number(result.loss_std_a)} nats under A and "
-        f"{number(result.loss_std_b)} under B. The slope of the gain over difficulty is no more than their difference: "
+        f"{number(result.loss_std_b)} under B. The slope of the gain over difficulty reflects their difference alone: "
         f"(Var A − Var B) / (2 Var difficulty) = {signed(result.slope)}. Bolder predictions of one model tilt the "
         "bins, whichever is better."
     )
@@ -94,7 +94,8 @@ def _distribution(result: TokenGains) -> Section:
         "gains",
         histograms_figure(result),
         f"{count(result.overall.tokens)} tokens by their gain: blue, likelier under B; vermillion, likelier under A; "
-        "logarithmic counts. The outermost bars on the left hold all beyond them, 0.5 % of the tokens at both ends "
+        "logarithmic counts. On the left, the outermost bars include all values beyond the axis, 0.5 % of the tokens "
+        "at both ends "
         "together.",
         "Two histograms of the gain of each token, in nats and as symmetric probability gain.",
     )
@@ -133,8 +134,8 @@ def _groups(groups: Sequence[GroupRow]) -> list[Section]:
 def _texts(result: TokenGains, shown: list[ShownText]) -> Section:
     paragraphs = [
         f"{count(len(shown))} documents, of each language in turn the first of each domain, chosen before anything was "
-        "measured. The shade is the symmetric probability gain. Point at a token for both probabilities, its rank in "
-        "each model, gain and difficulty.",
+        "measured. The shade is the symmetric probability gain. Point at a token, or go to it with the Tab key, for "
+        "both probabilities, its rank in each model, gain and difficulty.",
         "Tokens that share a character stand as one, with the gain of all of them together. ↵ is a newline, ⇥ a tab; "
         "what nothing predicts is grey with dots below.",
     ]

@@ -93,7 +93,7 @@ def _sections(result: Weights) -> list[Section]:
                     components_figure([result]),
                     "By component: the mean over its matrices (of κ the median) and each matrix; horizontal axes are "
                     "logarithmic, but for ER. The black bar is what Gaussian matrices of the same shapes have: a rank "
-                    "left of it is structure, at it shape alone, right of it more even than random.",
+                    "left of it is lower than shape alone makes it, right of it more even than random.",
                     "Scale, ranks, condition and row cosines of each component",
                 )
             ],
@@ -111,7 +111,8 @@ def _sections(result: Weights) -> list[Section]:
         depth = Picture(
             "depth",
             depth_figure([result]),
-            "A component a line of panels; a point a layer, the mean over its experts where it has several. r is the "
+            "One row of panels per component, one value per layer (marks at some of them), the mean over its experts "
+            "where it has several. r is the "
             "smaller side of the matrix. Vertical axes differ and need not start at zero.",
             "Measures over depth by component",
         )

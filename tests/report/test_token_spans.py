@@ -53,6 +53,15 @@ def test_what_the_pointer_shows():
     )
 
 
+def test_the_keyboard_reaches_each_token():
+    shown = ShownText("t", "", "", [ShownPiece(" cat", [token(" cat")]), ShownPiece("s", [token("s")])], 0, 0.5)
+    markup = str(coloured([shown], "one", "two", 4096))
+    found = Spans(markup)
+    assert [attributes.get("tabindex") for attributes, _ in found.spans] == ["0", "0"]
+    assert ".gains span:hover::after, .gains span:focus-visible::after { content: attr(data-about)" in markup
+    assert "script" not in found.others
+
+
 def test_tokens_of_one_character_are_one_span_with_the_gain_of_both():
     piece = ShownPiece("é", [token("C3", 0.5, 0.25), token("A9", 0.5, 0.1)])
     (attributes, _), *_ = spans(piece).spans
@@ -81,7 +90,7 @@ def test_texts_stay_text():
     (attributes, text), *_ = found.spans
     assert '<script>alert("1")</script> & \'">' in text
     assert found.others == {"style", "div", "b", "i", "h3"}
-    assert set(attributes) == {"class", "data-about"}
+    assert set(attributes) == {"class", "data-about", "tabindex"}
     assert '<script>alert("1")</script>␣&␣\'">↵⇥\\u202e\\x1b[31m' in attributes["data-about"]
     assert "↵\n⇥\t\\u202e\\x1b" in text
 

@@ -36,7 +36,7 @@ def attention(
             length, compared = members(checkpoints, data or [], length, documents, field, on_bad.value)
             # the names of parts say which weights and tokens they are of
             result = analyze(length, compared, keep({"analysis": "attention", "versions": versions()}), tell)
-        files = {row.checkpoint: {"configuration and parameters": row.sha256} for row in result.models}
+        files = {row.checkpoint: {"weights, configuration and tokenizer": row.sha256} for row in result.models}
         read = {f"{row.checkpoint}: tokens read": row.tokens_sha256 for row in result.models}
         texts = ", ".join(map(str, data or ["what each run holds out"]))
         page = attention_page(result, provenance(command_line(), files, texts, read))

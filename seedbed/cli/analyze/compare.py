@@ -43,6 +43,7 @@ def compare(
         with spinner("weights of") as tell:
             found = sources(checkpoints)
             files = {one.name: one.files for one in found}
-            result = analyze(found, keep({"analysis": "compare", "files": files, "versions": versions()}), tell)
+            models = {one.name: one.identity for one in found}
+            result = analyze(found, keep({"analysis": "compare", "models": models, "versions": versions()}), tell)
         page = compare_page(result, band, provenance(command_line(), files))
         present(result, page, compared_tables(result.models), out, as_json)

@@ -51,6 +51,7 @@ def ifd(
     with work(out, overwrite) as keep:
         from seedbed.analysis.checkpoints import fingerprint
         from seedbed.analysis.exchanges import Fields, read_exchanges
+        from seedbed.analysis.identity import identity
         from seedbed.analysis.ifd import analyze
         from seedbed.analysis.models import open_model
         from seedbed.analysis.provenance import provenance
@@ -61,18 +62,17 @@ def ifd(
 
         with spinner("ifd") as tell:
             *bases, checkpoint = opened = [open_model(path) for path in models]
-            weights = [fingerprint(model) for model in opened]
-            if len(weights) > 1 and weights[0] == weights[1]:
+            identities = [identity(model) for model in opened]
+            if len(identities) > len(set(identities)):
                 raise InputError(f"{models[0]} and {models[1]}: are the same weights; give two models")
-            files = {str(path): found for path, found in zip(models, weights, strict=True)}
+            files = {str(path): fingerprint(model) for path, model in zip(models, opened, strict=True)}
             length = min(model.max_length for model in opened)
             fields = Fields(prompt_field, response_field)
             exchanges = read_exchanges(data, checkpoint.tokenizer, length, fields, chat_template, records, on_bad.value)
             texts = {file: sha256(file) for file in exchanges.files if Path(file).is_file()}
-            configs = [str(model.module.config) for model in opened]
             ids = repr([(one.prompt_ids, one.response_ids) for one in exchanges.found]).encode()
             read = hashlib.sha256(ids).hexdigest()
-            key = {"analysis": "ifd", "files": files, "configs": configs, "ids": read, "versions": versions()}
+            key = {"analysis": "ifd", "models": identities, "ids": read, "versions": versions()}
             result = analyze(checkpoint, bases[0] if bases else None, exchanges, keep(key), tell)
         told = provenance(command_line(), files, ", ".join(map(str, data)), texts)
         tables = {"records": result.rows, "summaries": result.summaries, "correlations": result.correlations}

@@ -36,6 +36,7 @@ def tokens(
         from dataclasses import replace
 
         from seedbed.analysis.checkpoints import fingerprint
+        from seedbed.analysis.identity import identity
         from seedbed.analysis.models import common_length, open_model
         from seedbed.analysis.provenance import provenance
         from seedbed.analysis.run import versions
@@ -52,15 +53,14 @@ def tokens(
             if model_a.name == model_b.name:
                 model_a, model_b = replace(model_a, name=str(a)), replace(model_b, name=str(b))
             check_same_tokens(model_a, model_b)
-            weights = [fingerprint(model) for model in (model_a, model_b)]
-            if weights[0] == weights[1]:
+            models = [identity(model) for model in (model_a, model_b)]
+            if models[0] == models[1]:
                 raise InputError(f"{a} and {b}: are the same weights; give two models")
             found = read_texts(texts, model_a.tokenizer, length, documents, field, on_bad.value)
             read = texts_hash(found.texts)
-            models = {"files": weights, "configs": [str(model.module.config) for model in (model_a, model_b)]}
-            key = {"analysis": "tokens", **models, "texts": read, "show": show, "versions": versions()}
+            key = {"analysis": "tokens", "models": models, "texts": read, "show": show, "versions": versions()}
             result, shown = analyze(model_a, model_b, found, length, keep(key), tell, show, seed)
-        files = {f"A, {a}": weights[0], f"B, {b}": weights[1]}
+        files = {f"A, {a}": fingerprint(model_a), f"B, {b}": fingerprint(model_b)}
         told = provenance(command_line(), files, ", ".join(map(str, texts)), {"tokens, domains, languages read": read})
         tables = {
             "overall": Rows([result.overall]),

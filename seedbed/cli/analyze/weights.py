@@ -22,6 +22,7 @@ def weights(
     """
     with work(out, overwrite) as keep:
         from seedbed.analysis.checkpoints import fingerprint, open_checkpoint
+        from seedbed.analysis.identity import identity
         from seedbed.analysis.provenance import provenance
         from seedbed.analysis.run import versions
         from seedbed.analysis.weights import analyze
@@ -31,7 +32,8 @@ def weights(
         with spinner(f"weights of {checkpoint}") as tell:
             opened = open_checkpoint(checkpoint)
             files = fingerprint(opened)
-            result = analyze(opened, keep({"analysis": "weights", "files": files, "versions": versions()}), tell)
+            key = {"analysis": "weights", "model": identity(opened), "versions": versions()}
+            result = analyze(opened, keep(key), tell)
         tables = {
             "matrices": result.matrices,
             "components": result.components,
