@@ -62,8 +62,8 @@ def measure(path: str | Path, tell: Callable[[str], None]) -> Measured:
     """Measure the checkpoint at ``path``, one matrix in memory at a time.
 
     Several matrices of a component at one depth (experts) count as their mean (choice). One that has no honest number
-    (NaN, zero, a single row) is left out with the reason. Raises InputError on what is no whole checkpoint, and where
-    there is no depth to speak of.
+    (NaN, zero, a single row) is left out with the reason. Raises InputError on what is no whole checkpoint, where there
+    is no depth to speak of, and where nothing is left.
     """
     checkpoint = open_checkpoint(path)
     wanted = matrices(checkpoint.facts)
@@ -80,6 +80,8 @@ def measure(path: str | Path, tell: Callable[[str], None]) -> Measured:
             continue
         values = Values(stats.rms, stats.entropy_rank, stats.entropy_rank / min(stats.shape))
         found.setdefault(matrix.component, {}).setdefault(matrix.depth, []).append(values)
+    if not found:
+        raise InputError(f"{path}: no matrix could be measured; {left_out[0]}")
     curves = {
         component: {z: Values(*map(fmean, zip(*several, strict=True))) for z, several in sorted(by_depth.items())}
         for component, by_depth in found.items()
@@ -108,9 +110,6 @@ def pool(measured: Sequence[Measured], note: str, command: str) -> Cohort:
             entropy_rank=_pooled(curves, "entropy_rank"),
             rank_share=_pooled(curves, "rank_share"),
         )
-    if not components:
-        reasons = "; ".join(line for one in measured for line in one.member.left_out[:1])
-        raise InputError(f"no matrix of these checkpoints could be measured: {reasons}")
     return Cohort(
         command=command,
         version=version("seedbed"),

@@ -94,7 +94,7 @@ class LanguageModel:
         it was the likeliest); outputs beyond the vocabulary stand for no token.
 
         A Transformers model reads each document as a row of its own, which needs no mask, so that windows, ALiBi and
-        recurrent layers see what they would alone.
+        recurrent layers see what they would alone. Raises ValueError for what is longer than it can read.
         """
         if isinstance(self.module, Decoder) or doc_ids is None or one_document_first(doc_ids):
             return self._scores(ids, doc_ids, ranks)
@@ -109,6 +109,8 @@ class LanguageModel:
         return losses, places
 
     def _scores(self, ids: Tensor, doc_ids: Tensor | None, ranks: bool) -> tuple[Tensor, Tensor | None]:
+        if ids.shape[1] > self.max_length:
+            raise ValueError(f"rows of {ids.shape[1]} tokens; {self.name} reads at most {self.max_length} (max_length)")
         predicted = predicted_tokens(ids, doc_ids)  # [B, T]
         losses = torch.zeros(ids.shape, dtype=torch.float32, device=ids.device)
         places = torch.zeros_like(ids) if ranks else None

@@ -104,8 +104,8 @@ def analyze(
 
     Blocks of fused matrices are measured one by one, queries, keys and values also as the one matrix that they make
     (S2), stacked experts one by one, tied matrices once. A matrix with a problem is a row with its reason. ``parts``
-    keeps what is finished, ``tell`` hears how far it is. Raises InputError where ``source`` is no whole checkpoint, and
-    where not one matrix has numbers.
+    keeps what is finished, ``tell`` hears how far it is. Raises InputError where ``source`` is no whole checkpoint or a
+    model without weights, and where not one matrix has numbers.
     """
     checkpoint = _opened(source)
     parts = Parts(None, None) if parts is None else parts
@@ -144,6 +144,8 @@ def _opened(source: str | Path | nn.Module | Checkpoint) -> Checkpoint:
         return source
     if not isinstance(source, nn.Module):
         return open_checkpoint(source)
+    if any(parameter.is_meta for parameter in source.parameters()):
+        raise InputError(f"{type(source).__name__}: has no weights (on the meta device); load or draw them first")
     facts = parameter_facts(source)
     tensors = {canonical(name): parameter.detach() for name, parameter in source.named_parameters()}
     return Checkpoint(type(source).__name__, facts, [], tensors, {fact.name: fact.name for fact in facts})

@@ -175,8 +175,8 @@ def test_a_matrix_without_an_honest_number_is_left_out_with_the_reason(gpt2, tmp
 
 def test_nothing_to_measure_is_an_error(gpt2, tmp_path):
     folder = edited(gpt2, tmp_path / "x", lambda s: {n: t.fill_(torch.nan) for n, t in s.items()})
-    with pytest.raises(InputError, match=r"could be measured: .*attn.qkv.*NaN"):
-        pool([measure(folder, quiet)], "", "")
+    with pytest.raises(InputError, match=r"x: no matrix could be measured; .*attn.qkv.*NaN"):
+        measure(folder, quiet)
 
 
 @pytest.mark.parametrize(

@@ -347,3 +347,8 @@ def test_queries_in_int8_beside_keys_in_fp32(tmp_path):
     save_file({name: tensor.to(torch.int8) for name, tensor in state.items()}, tmp_path / "model.safetensors")
     with pytest.raises(InputError, match="no matrix could be measured; .*not floating point but int8"):
         analyze(tmp_path)
+
+
+def test_a_model_without_weights_is_refused(model):
+    with pytest.raises(InputError, match=r"Decoder: has no weights \(on the meta device\)"):
+        analyze(model.to("meta"))
