@@ -64,7 +64,7 @@ class TrainConfig(Section):
     """Steps between looks at the gradient of each component: its scale, its zeros, a histogram; 0: never."""
     weights_every: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Steps between looks at the weights of each component: rank, alignment of rows, scale; 0: never. Training stands
-    still meanwhile, on a CPU for 0.1 to 0.2 steps of 4,096 tokens: below 2 % of the time from 15 on
+    still meanwhile, on a CPU for about a quarter of a step of 4,096 tokens: below 2 % of the time from 15 on
     (benchmarks/recording.py)."""
     eval_every: Annotated[int, Field(ge=-1, lt=2**31)] = 100
     """Steps between evaluations; 0: only at the end; -1: never."""
