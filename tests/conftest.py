@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 from foreign import foreign_folder, foreign_tokenizer_folder  # noqa: F401 (fixtures)
+from hypothesis import settings
 from stores import Text, make_store
 from tiny import sentences
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
+settings.register_profile("any machine", deadline=None)  # how fast one is, is not what is tested
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -149,3 +149,19 @@ def foreign_folder(tmp_path_factory: pytest.TempPathFactory, foreign_tokenizer_f
         return place
 
     return folder
+
+
+SEQUENCE = {"Sequence": {"id": "A", "type_id": 0}}
+
+
+def mark_beginnings(folder: Path) -> Path:
+    """Let the tokenizer in ``folder`` put a begin of text before each text, as many do."""
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text())
+    token = content["added_tokens"][0]
+    name = token["content"]
+    post = {"type": "TemplateProcessing", "pair": [SEQUENCE, {"Sequence": {"id": "B", "type_id": 0}}]}
+    post["single"] = [{"SpecialToken": {"id": name, "type_id": 0}}, SEQUENCE]
+    post["special_tokens"] = {name: {"id": name, "ids": [token["id"]], "tokens": [name]}}
+    file.write_text(json.dumps(content | {"post_processor": post}))
+    return folder

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from foreign import mark_beginnings
 from tiny import config, quiet, sentences
 
 from seedbed.analysis import attention
@@ -106,8 +107,9 @@ def test_batches_and_order_do_not_matter(run, data, monkeypatch):
 
 def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data, tmp_path):
     copied = shutil.copytree(run, tmp_path / "copied")
-    found = measured([run, foreign, copied], data, length=16)
-    assert [row.checkpoint for row in found.differences] == [foreign.name, "copied"]
+    marked = mark_beginnings(shutil.copytree(foreign, tmp_path / "llama"))
+    found = measured([run, marked, copied], data, length=16)
+    assert [row.checkpoint for row in found.differences] == ["llama", "copied"]
     other, same = found.differences
     by_name = {row.checkpoint: row.sink for row in found.models}
     assert other.sink == pytest.approx(by_name["llama"] - by_name["run"])
@@ -117,6 +119,8 @@ def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data, 
     assert (same.sink, same.sink_low, same.sink_high) == (0, 0, 0)
     assert found.length == 16
     assert found.models[0].cut > 0
+    unmarked = measured([run, foreign], data, length=16)  # its texts begin otherwise
+    assert not unmarked.differences
 
 
 @pytest.mark.parametrize(("room", "times"), [(2**29, (1, 1)), (0, (2, 2)), ("one", (1, 2))])

@@ -47,7 +47,7 @@ def test_singular_values_lie_in_the_stated_range(m, n, spectrum):
     assert is_orthogonal(update, gradient.float(), 5)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     m=st.integers(1, 40), n=st.integers(1, 40), power=st.floats(0, 4), scale=st.floats(-30, 30), seed=st.integers(0, 99)
 )

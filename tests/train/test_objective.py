@@ -59,7 +59,7 @@ def test_fp32_agrees_to_1e_5_at_a_real_width():
         assert (got - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     n=st.integers(0, 30), v=st.integers(1, 30), chunk=st.integers(1, 40), masked=st.floats(0, 1), seed=st.integers(0, 9)
 )
