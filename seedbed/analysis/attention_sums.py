@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import bootstrap
 
+from seedbed.measure.gains import LEAST_DOCUMENTS
 from seedbed.report.attention_rows import THRESHOLD, HeadRow, LayerRow, PlaceRow
 
 RESAMPLES = 1000
@@ -18,8 +19,9 @@ OF_HEADS = ("sink", "entropy", "elsewhere")
 
 
 def interval(sums: np.ndarray, queries: np.ndarray) -> tuple[float | None, float | None]:
-    """95 % of Σ sums / Σ queries, both [N]: percentiles over 1,000 resamples of documents; (None, None) for one."""
-    if len(sums) < 2:
+    """95 % of Σ sums / Σ queries, both [N]: percentiles over 1,000 resamples of documents; (None, None)
+    of fewer than LEAST_DOCUMENTS, which say too little about others."""
+    if len(sums) < LEAST_DOCUMENTS:
         return None, None
     found = bootstrap(
         (sums, queries),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from seedbed.measure.gains import LEAST_DOCUMENTS
 from seedbed.report.attention_figures import entropy_figure, heads_figure, places_figure, sink_figure
 from seedbed.report.attention_rows import THRESHOLD, Attention, UnmeasuredRow
 from seedbed.report.render import count, number
@@ -26,9 +27,10 @@ DEFINITIONS = {
     "weight elsewhere": "Weight that goes to no token, but to a learned sink that the layer has: 1 − Σ w.",
     "weight on the first tokens": "Mean over the heads of a layer and over the queries that have at least 16 tokens of "
     "their document before them.",
-    "interval": "95 %, percentiles of 1,000 resamples of documents. It says how far the mean would move with other "
-    "documents of the same kind; it says nothing about another training run, and heads and layers are taken as they "
-    "are. The difference of two checkpoints is resampled in pairs, on the same documents.",
+    "interval": f"95 %, percentiles of 1,000 resamples of documents, where there are {LEAST_DOCUMENTS} of them. It "
+    "says how far the mean would move with other documents of the same kind; it says nothing about another training "
+    "run, and heads and layers are taken as they are. The difference of two checkpoints is resampled in pairs, on the "
+    "same documents.",
     "S0": "The paper on small initialization.",
     "how weights are had": "Fused attention hides them. They are computed again from the queries and keys of each "
     "layer, in blocks of queries, and must give the layer’s own output. For Transformers models they are those of the "

@@ -53,7 +53,7 @@ def saved(model: Any, folder: Path, store: Path) -> Path:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("data") / "texts.jsonl"
-    texts = [*sentences(5, seed=3), "the small seed.", "a"]
+    texts = [*sentences(11, seed=3), "the small seed.", "a"]
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return file
 
@@ -232,5 +232,5 @@ def test_interval_over_documents():
     spread = 0.1 * np.sqrt((queries**2).sum()) / queries.sum()
     assert (high - low) / (2 * 1.96 * spread) == pytest.approx(1, abs=0.25)
     assert low < 0.4 < high
-    assert interval(np.ones(1), np.ones(1)) == (None, None)
-    assert interval(np.full(3, 2.0), np.ones(3)) == (2, 2)
+    assert interval(np.ones(9), np.ones(9)) == (None, None)
+    assert interval(np.full(10, 2.0), np.ones(10)) == (2, 2)
