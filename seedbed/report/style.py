@@ -129,6 +129,6 @@ def figure_svg(figure: Figure, description: str = "") -> str:
     svg = svg[svg.index("<svg") :]  # neither XML declaration nor document type
     svg = re.sub(r'<g id="[\w.]+">', "<g>", svg)  # names such as axes_1 would repeat on a page
     # a hundredth of a point is far below a pixel, and six digits are most of a curve's bytes
-    svg = re.sub(r' d="[^"]+"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
+    svg = re.sub(r' d="[^"]+"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]).replace("\n", ""), svg)
     label = description.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
