@@ -1,7 +1,8 @@
 """Long analyses in parts: what is finished is kept, so that an interrupted one goes on where it was."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,22 +60,12 @@ def kept_analysis(folder: Path) -> str | None:
 
 
 def _kept(file: Path, head: Any) -> dict[str, Any]:
-    lines: Iterator[Any] = (value for _, value in read_jsonl(file))
-    try:
-        if next(lines, None) != head:
-            return {}
-        return _pairs(lines)
-    except (InputError, OSError):
-        return {}
-
-
-def _pairs(lines: Iterable[Any]) -> dict[str, Any]:
     known: dict[str, Any] = {}
-    try:
-        for name, value in lines:
-            known[name] = value
-    except InputError:  # the last line was cut off
-        pass
+    lines: Iterator[Any] = (value for _, value in read_jsonl(file))
+    with suppress(InputError, OSError):  # a last line that was cut off: its part is made again
+        if next(lines, None) == head:
+            for name, value in lines:
+                known[name] = value
     return known
 
 

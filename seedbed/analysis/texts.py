@@ -178,13 +178,6 @@ def texts_hash(texts: Iterable[Text]) -> str:
     return digest.hexdigest()
 
 
-def bytes_read(texts: Iterable[Text], tokenizer: Tokenizer) -> int:
-    """Raw UTF-8 bytes of what is read, for bits a byte: of a text that was cut those that its tokens stand for, which
-    is about that much where the tokenizer is not lossless."""
-    sizes = tokenizer.token_bytes()  # [V]
-    return sum(int(sizes[text.ids].sum()) if text.cut else len(text.text.encode("utf-8")) for text in texts)
-
-
 def _sources(
     paths: Sequence[str | Path], tokenizer: Tokenizer, text_field: str, on_bad: OnBad, counts: ReadCounts
 ) -> list[Iterator[Document]]:

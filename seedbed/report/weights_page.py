@@ -112,8 +112,7 @@ def _sections(result: Weights) -> list[Section]:
             "depth",
             depth_figure([result]),
             "One row of panels per component, one value per layer (marks at some of them), the mean over its experts "
-            "where it has several. r is the "
-            "smaller side of the matrix. Vertical axes differ and need not start at zero.",
+            "where it has several. r is the smaller side of the matrix. Vertical axes differ and need not start at 0.",
             "Measures over depth by component",
         )
         sections.append(Section("Depth", pictures=[depth, trends] if layered else [depth]))

@@ -14,7 +14,6 @@ from tiny import config, sentences
 from seedbed.analysis.texts import (
     Text,
     batches,
-    bytes_read,
     held_out_texts,
     padded,
     read_texts,
@@ -66,16 +65,6 @@ def test_what_is_cut_or_left_out_is_counted(tmp_path, tokenizer):
     assert found.skipped == {"empty text": 2}
     assert found.cut == sum(max(len(ids) - 8, 0) for ids in whole)
     assert (found.cut_texts, found.tokens) == (sum(len(ids) > 8 for ids in whole), sum(len(i[:8]) for i in whole))
-
-
-def test_bytes_are_those_of_what_is_read(tmp_path, tokenizer):
-    texts = ["床前明月光 the seed", "blue stone river " * 30]
-    found = read_texts([write(tmp_path / "a.jsonl", texts)], tokenizer, 40)
-    (first, second), length = found.texts, len("床前明月光 the seed".encode())
-    assert (first.cut, second.cut > 0, bytes_read([first], tokenizer)) == (0, True, length)
-    kept = tokenizer.decode(second.ids)
-    assert bytes_read([second], tokenizer) == len(kept.encode())
-    assert bytes_read(found.texts, tokenizer) == length + len(kept.encode())
 
 
 def test_errors_say_what_is_there(tmp_path, tokenizer):
