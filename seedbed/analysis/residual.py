@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from seedbed.analysis.batching import batches, padded
 from seedbed.analysis.checkpoints import hashes_of, names_of
+from seedbed.analysis.chosen_texts import texts_for
 from seedbed.analysis.identity import identity
 from seedbed.analysis.models import LanguageModel
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.residual_sources import Source, sources_of
-from seedbed.analysis.texts import Texts, batches, padded, texts_for
+from seedbed.analysis.texts import Texts
 from seedbed.errors import InputError
 from seedbed.files.jsonl import OnBad
 from seedbed.measure.stream import EMBEDDED, GROUPS, StreamSums, following
