@@ -1,0 +1,1 @@
+"""Studies: grids of runs, their statistics and their reports."""
