@@ -93,7 +93,7 @@ class Plan:
         self._stores: dict[str, Store] = {}
         self._made: dict[Any, Trial] = {}
         self._checked: set[Cell] = set()
-        self._counts: dict[Cell, tuple[int, int, int]] = {}
+        self._counts: dict[Any, tuple[int, int, int]] = {}
         for cell in self.cells:  # every override is tried before anything is run
             self._trial(cell, "compare", 1.0, spec.seeds[0], self._middle)
         self._same_data_and_budget()
@@ -205,7 +205,7 @@ class Plan:
         config = _configuration(spec.base, layers, where)
         config, store = self._resolved(config, cell)
         length = store.header["seq_len"]
-        parameters, inner, per_token = self._counted(cell, config, length)
+        parameters, inner, per_token = self._counted(config, length)
         steps = _steps(spec, parameters, per_token, config.train.batch_size * length, where)
         whole, _ = _timed(config, steps, 1.0, spec, where)
         config, start = _timed(config, steps, share, spec, where)
@@ -216,13 +216,14 @@ class Plan:
             float(per_token * (tokens - (0 if trunk is None else start * config.train.batch_size * length))), trunk,
         )  # fmt: skip
 
-    def _counted(self, cell: Cell, config: Config, length: int) -> tuple[int, int, int]:
-        """Parameters, those outside embeddings and head, and operations a token; the same for all runs of a cell."""
-        if cell not in self._counts:
+    def _counted(self, config: Config, length: int) -> tuple[int, int, int]:
+        """Parameters, those outside embeddings and head, and operations a token; many runs have the same model."""
+        model = config.model.model_copy(update={"norm_eps": 1.0})  # counts for nothing here
+        if model not in self._counts:
             counts = parameter_counts(config.model)
             parameters = sum(count.parameters for count in counts)
-            self._counts[cell] = parameters, non_embedding(counts), model_flops(sizes(config, length))
-        return self._counts[cell]
+            self._counts[model] = parameters, non_embedding(counts), model_flops(sizes(config, length))
+        return self._counts[model]
 
     def _resolved(self, config: Config, cell: Cell) -> tuple[Config, Store]:
         """With what its store decides; all of it is checked once a cell."""
