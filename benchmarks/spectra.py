@@ -13,7 +13,7 @@ scikit-learn pandas tqdm`. Its `svd_method="accurate"`, and without CUDA its def
 float64 without vectors: a direct decomposition, the accuracy that ours states. (With CUDA its default is
 `torch.linalg.svdvals` in float32, of weights rounded to half precision.) It leaves out matrices of more than 50,000
 rows, keeps queries, keys and values as one matrix, fits power laws, and has no row cosines. Ours is timed on those same
-matrices and on their parts, the singular values alone and all measures; and on the whole model with Gaussian yardsticks.
+matrices and on their parts, singular values alone and all measures; and on the whole model with Gaussian yardsticks.
 """
 
 import argparse

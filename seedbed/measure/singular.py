@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.linalg import LinAlgError, eigvalsh, solve_triangular
+from scipy.linalg.blas import dsyrk  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor
 
@@ -33,7 +34,7 @@ JOIN = 1e-5
 class Gram(NamedTuple):
     """Products of the rows (m <= n) or of the columns (m > n) of a matrix."""
 
-    lower: Tensor  # [r, r], the lower triangle, divided by scale^2
+    lower: Tensor  # [r, r], of which the lower triangle counts, divided by scale^2
     scale: float
 
 
@@ -80,24 +81,23 @@ def power_of_two(peak: float) -> float:
     return 1.0 if peak == 0 else math.ldexp(1.0, math.frexp(peak)[1] - 1)
 
 
-def lower_gram(tall: Tensor, scale: float = 1.0, width: int = 256) -> Tensor:
-    """``tall^T tall / scale^2`` [r, r] of ``tall`` [m, r] in float64, its lower triangle alone.
-
-    Strips of ``width`` columns from the diagonal down take little more than half the products of the whole.
-    """
-    r = tall.shape[1]
-    gram = torch.zeros(r, r, dtype=torch.float64, device=tall.device)
+def lower_gram(tall: Tensor, scale: float = 1.0) -> Tensor:
+    """``tall^T tall / scale^2`` [r, r] of ``tall`` [m, r] in float64; only its lower triangle has meaning."""
+    gram = torch.zeros(tall.shape[1], tall.shape[1], dtype=torch.float64, device=tall.device).T  # column by column
     for block in float64_blocks(tall, scale):
-        for start in range(0, r, width):
-            strip = slice(start, start + width)
-            gram[start:, strip].addmm_(block[:, start:].T, block[:, strip])
+        if block.device.type == "cpu":  # half the products
+            rows = block.numpy()
+            wide = rows.flags.f_contiguous  # neither layout is copied
+            dsyrk(1.0, rows if wide else rows.T, beta=1.0, c=gram.numpy(), trans=int(wide), lower=1, overwrite_c=1)
+        else:
+            gram.addmm_(block.T, block)
     return gram
 
 
 def _eigenvalues(lower: Tensor) -> Tensor:
     """Eigenvalues [r] of the symmetric matrix with this ``lower`` triangle [r, r], descending."""
     if lower.device.type == "cpu":  # SciPy's LAPACK takes two thirds of the time of torch's
-        return torch.from_numpy(eigvalsh(lower.numpy().T, lower=False, check_finite=False)[::-1].copy())
+        return torch.from_numpy(eigvalsh(lower.numpy(), check_finite=False)[::-1].copy())
     return torch.linalg.eigvalsh(lower).flip(0)
 
 

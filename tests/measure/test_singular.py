@@ -191,7 +191,7 @@ def test_blocks_change_nothing(monkeypatch):
     matrix = gaussian(300, 40)
     monkeypatch.setattr(singular, "BLOCK", 11 * 40)
     torch.testing.assert_close(singular_values(matrix), whole, rtol=1e-12, atol=0)
-    gram = lower_gram(matrix, width=7)
+    gram = lower_gram(matrix)
     torch.testing.assert_close(gram.tril(), (matrix.T @ matrix).tril(), rtol=1e-12, atol=1e-12)
     matrix[:, 3] = matrix[:, 4]
     torch.testing.assert_close(singular_values(matrix), singular_whole, rtol=1e-12, atol=1e-13)
