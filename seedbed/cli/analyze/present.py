@@ -121,8 +121,11 @@ def command_line() -> str:
     return shlex.join(["seedbed", *sys.argv[1:]])
 
 
-def present(result: Any, page: "Page", tables: Mapping[str, "Rows[Any]"], out: Path | None, as_json: bool) -> None:
-    """Show ``result``, a dataclass, and write its folder. The page's provenance stands in the JSON beside it."""
+def present(
+    result: Any, page: "Page", tables: Mapping[str, "Rows[Any]"], out: Path | None, as_json: bool, rest: str = ""
+) -> None:
+    """Show ``result``, a dataclass, and write its folder. The page's provenance stands in the JSON beside it. ``rest``
+    says where what the terminal leaves out is."""
     from seedbed.report.results import write_results
 
     document = finite({"provenance": dict(page.provenance), **asdict(result)})
@@ -139,5 +142,7 @@ def present(result: Any, page: "Page", tables: Mapping[str, "Rows[Any]"], out: P
             note(problem)
     for what, value in page.tiles.items():
         print(f"{what}: {value}")
+    if rest:
+        print(rest)
     if shown is not None:
         print(f"report    {shown}")
