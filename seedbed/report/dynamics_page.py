@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from seedbed.measure.cosine import MEAN_ROWS
-from seedbed.measure.trajectory import MEASURES, TurnRow, thinned_layers
+from seedbed.measure.trajectory import MEASURES, TurnRow, thinned
 from seedbed.report.dynamics_figures import Over, layer_figure, measure_figure
 from seedbed.report.dynamics_rows import Dynamics
 from seedbed.report.measures import EFFECTIVE_RANK, ENERGY, NAMES, heading
@@ -33,7 +33,7 @@ def dynamics_page(result: Dynamics, provenance: Mapping[str, str], over: Over = 
     """The page of the runs of ``result``, with steps or supervised tokens along the axis."""
     rows, references = result.rows, result.references
     layers = sorted({row.layer for row in rows if row.layer is not None})
-    shown = thinned_layers(layers, MOST_LAYERS)
+    shown = thinned(layers, MOST_LAYERS)
     names = ", ".join(run.name for run in result.runs)
     steps = {run.name: len({row.step for row in rows if row.run == run.name}) for run in result.runs}
     together = [

@@ -46,5 +46,4 @@ def compare(
             models = {one.name: one.identity for one in found}
             result = analyze(found, keep({"analysis": "compare", "models": models, "versions": versions()}), tell)
         page = compare_page(result, band, provenance(command_line(), files))
-        rest = "all measures of all components and matrices: the page and the CSV files of -o FOLDER, or --json"
-        present(result, page, compared_tables(result.models), out, as_json, rest)
+        present(result, page, compared_tables(result.models), out, as_json)

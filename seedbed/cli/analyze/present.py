@@ -121,11 +121,8 @@ def command_line() -> str:
     return shlex.join(["seedbed", *sys.argv[1:]])
 
 
-def present(
-    result: Any, page: "Page", tables: Mapping[str, "Rows[Any]"], out: Path | None, as_json: bool, rest: str = ""
-) -> None:
-    """Show ``result``, a dataclass, and write its folder. The page's provenance stands in the JSON beside it. ``rest``
-    says where what the terminal leaves out is."""
+def present(result: Any, page: "Page", tables: Mapping[str, "Rows[Any]"], out: Path | None, as_json: bool) -> None:
+    """Show ``result``, a dataclass, and write its folder. The page's provenance stands in the JSON beside it."""
     from seedbed.report.results import write_results
 
     document = finite({"provenance": dict(page.provenance), **asdict(result)})
@@ -142,7 +139,8 @@ def present(
             note(problem)
     for what, value in page.tiles.items():
         print(f"{what}: {value}")
-    if rest:
-        print(rest)
-    if shown is not None:
+    if shown is None:
+        print("all rows  with --json, or with -o FOLDER as CSV beside a page of figures")
+    else:
         print(f"report    {shown}")
+        print(f"all rows  {', '.join(f'{name}.csv' for name in tables)} beside it")
