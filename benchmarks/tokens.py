@@ -19,9 +19,10 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from seedbed.analysis.batching import batches, padded
 from seedbed.analysis.models import LanguageModel
 from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, Texts, batches, padded
+from seedbed.analysis.texts import Text, Texts
 from seedbed.analysis.tokens import BATCH_TOKENS, analyze
 from seedbed.config import Config
 from seedbed.data.bpe import train_tokenizer

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from seedbed.analysis.attention_sums import OF_HEADS, head_rows, interval, joined, layer_row, place_rows
+from seedbed.analysis.batching import batches, padded
+from seedbed.analysis.chosen_texts import texts_for
 from seedbed.analysis.identity import identity
 from seedbed.analysis.models import LanguageModel, common_length, open_model
 from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, Texts, batches, padded, texts_for
+from seedbed.analysis.texts import Text, Texts
 from seedbed.errors import InputError
 from seedbed.files.jsonl import OnBad
 from seedbed.measure.attention import AttentionSums, NotExplainedError
@@ -39,68 +41,45 @@ LENGTH = 512
 CHECKPOINTS = 4
 BATCH = 2**12
 """Tokens read at once."""
-KEPT = 2**29
-"""Parameters of models, 2 GB in fp32, that stay in memory from the first look at them until they are measured."""
 Tell = Callable[[str], None]
 
 
-class Member(NamedTuple):
-    """A checkpoint, and what it reads."""
-
-    label: str
-    path: Path
-    texts: Texts
-    model: LanguageModel | None
-    """Open already, or None where it is opened again: two large models need not fit into memory."""
-
-
-def members(
+def analyze(
     paths: Sequence[Path],
     data: Sequence[Path],
-    length: int | None,
-    count: int | None,
+    parts: Parts,
+    tell: Tell,
+    length: int | None = None,
+    documents: int | None = None,
     text_field: str = "text",
     on_bad: OnBad = "strict",
-) -> tuple[int, list[Member]]:
-    """Up to four checkpoints with ``count`` documents (None: all) of ``data`` in their tokens, cut to ``length`` (None:
-    512, or what the shortest of the models reads), which is returned first. Without data, runs read what they hold out.
+) -> Attention:
+    """Measure up to four checkpoints on ``documents`` texts (None: all) of ``data`` in their tokens, cut to ``length``
+    (None: 512, or what the shortest of the models reads). Without data, runs read what they hold out.
 
-    Each is tried on two tokens, before any is measured. Raises InputError for more checkpoints, a length that a model
-    does not read, a checkpoint that is none or attends in a way that shows no weights, and data without a text.
+    Each is opened once, when its turn comes, and one is in memory at a time. Raises InputError for more checkpoints, a
+    length that a model does not read, a checkpoint that is none, attends in a way that shows no weights or whose
+    weights do not explain a layer's output, and data without a text.
     """
     if len(paths) > CHECKPOINTS:
         raise InputError(
             f"{paths[CHECKPOINTS]}: {len(paths)} checkpoints are given, at most {CHECKPOINTS} are compared"
         )
     length = common_length(paths, length, LENGTH)
-    compared: list[Member] = []
-    room = KEPT
-    for label, path in zip(distinct_names(paths), paths, strict=True):
-        model = None  # the one before goes first
-        model = open_model(path)
-        _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))
-        texts = texts_for(path, data, model.tokenizer, length, count, text_field, on_bad)
-        size = sum(parameter.numel() for parameter in model.module.parameters())
-        keep = size <= room or len(paths) == 1
-        room -= size * keep
-        compared.append(Member(label, path, texts, model if keep else None))
-    return length, compared
-
-
-def analyze(length: int, compared: Sequence[Member], parts: Parts, tell: Tell) -> Attention:
-    """Measure each of ``compared`` on its texts, which are cut to ``length``.
-
-    Raises InputError where attention weights do not explain a layer's output.
-    """
     found = Attention(length, Rows(), Rows(), Rows(), Rows(), Rows(), Rows(), {})
     scores: list[_Scores] = []
-    for member in compared:
-        scores.append(_measure(member, found, parts, tell))
+    for label, path in zip(distinct_names(paths), paths, strict=True):
+        tell(f"opens {path}")
+        model = None  # the one before goes first
+        model = open_model(path)
+        _watched(path, model, *torch.zeros(2, 1, 2, dtype=torch.int64))  # whether it can be, before texts are read
+        texts = texts_for(path, data, model.tokenizer, length, documents, text_field, on_bad)
+        scores.append(_measure(label, path, model, texts, found, parts, tell))
         if len(scores) > 1 and scores[-1].tokens == scores[0].tokens:
             difference = scores[-1].sums - scores[0].sums
             mean = float(difference.sum() / scores[0].queries.sum())
             low, high = interval(difference, scores[0].queries)
-            found.differences.append(DifferenceRow(member.label, compared[0].label, mean, low, high))
+            found.differences.append(DifferenceRow(label, found.models[0].checkpoint, mean, low, high))
     return found
 
 
@@ -125,12 +104,10 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
     return ["/".join(part[-depth:]) for part in parts]
 
 
-def _measure(member: Member, found: Attention, parts: Parts, tell: Tell) -> _Scores:
+def _measure(
+    label: str, path: Path, model: LanguageModel, texts: Texts, found: Attention, parts: Parts, tell: Tell
+) -> _Scores:
     """Add the rows of one checkpoint to ``found``."""
-    label, path, texts, model = member
-    if model is None:
-        tell(f"opens {path}")
-        model = open_model(path)
     found.skipped[label] = dict(texts.skipped)
     decides = identity(model)
     measured: list[dict[str, Any]] = []

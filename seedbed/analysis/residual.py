@@ -6,16 +6,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from seedbed.analysis.batching import batches, padded
 from seedbed.analysis.checkpoints import hashes_of, names_of
+from seedbed.analysis.chosen_texts import texts_for
 from seedbed.analysis.identity import identity
 from seedbed.analysis.models import LanguageModel
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.residual_sources import Source, sources_of
-from seedbed.analysis.texts import Texts, batches, padded, texts_for
+from seedbed.analysis.texts import Texts
 from seedbed.errors import InputError
 from seedbed.files.jsonl import OnBad
-from seedbed.measure.stream import EMBEDDED, GROUPS, StreamSums, following
+from seedbed.measure.stream import following
+from seedbed.measure.stream_sums import EMBEDDED, GROUPS, StreamSums
 from seedbed.measure.table import Rows
 from seedbed.report.residual_rows import MEASURES, Member, NormRow, ResidualResult, StreamRow
 
@@ -61,6 +65,7 @@ def analyze(
                     raise
                 problems.append(f"{name}, {source.at}: passed over: {error}")
                 continue
+            source = source.opened(model)
             longest = min(length, model.max_length)
             key = model.tokenizer.hash, longest
             if key not in read:
@@ -148,33 +153,22 @@ def _module(sums: StreamSums, branch: str) -> str:
 
 def _stream_rows(source: Source, sums: StreamSums) -> Iterator[StreamRow]:
     for layer in map(str, range(EMBEDDED, len(sums.stream) - 1)):
-        read = {} if layer in sums.unread else {branch: own.get(layer) for branch, own in sums.branches.items()}
         for group in filter(sums.tokens.get, GROUPS):
-
-            def stream(name: str, layer=layer, group=group) -> float:
-                return sums.mean(sums.stream[layer], name, [group])
-
-            def branch(which: str, name: str, read=read, group=group) -> float | None:
-                own = read.get(which)
-                return None if own is None else sums.mean(own, name, [group])
-
-            yield StreamRow(
-                model=source.model,
-                step=source.step,
-                layer=int(layer),
-                tokens=group,
-                count=sums.tokens[group],
-                norm=stream("norm"),
-                rms=stream("norm") / math.sqrt(sums.width),
-                variance=stream("variance"),
-                largest=stream("largest"),
-                massive=stream("massive"),
-                flow=stream("flow"),
-                attn_ratio=branch("attn", "ratio"),
-                attn_cosine=branch("attn", "cosine"),
-                mlp_ratio=branch("mlp", "ratio"),
-                mlp_cosine=branch("mlp", "cosine"),
-            )
+            values: dict[str, Any] = {}
+            for name in ("norm", "variance", "largest", "massive", "flow"):
+                values[name] = sums.mean(sums.stream[layer], name, [group])
+                values[f"{name}_median"] = sums.median(f"stream {layer}", name, group)
+            for name in ("norm", "norm_median"):
+                values[name.replace("norm", "rms")] = values[name] / math.sqrt(sums.width)
+            for branch in ("attn", "mlp"):
+                own = None if layer in sums.unread else sums.branches.get(branch, {}).get(layer)
+                known = own is not None
+                values[f"{branch}_ratio"] = sums.mean(own, "ratio", [group]) if known else None
+                values[f"{branch}_cosine"] = sums.mean(own, "cosine", [group]) if known else None
+                values[f"{branch}_ratio_median"] = sums.median(f"{branch} {layer}", "ratio", group) if known else None
+            most = sums.most(f"stream {layer}", "massive", group)
+            values |= {"layer": int(layer), "tokens": group, "count": sums.tokens[group], "massive_most": most}
+            yield StreamRow(model=source.model, step=source.step, **values)
 
 
 def _norm_rows(source: Source, sums: StreamSums) -> Iterator[NormRow]:

@@ -9,14 +9,14 @@ from seedbed.analysis.models import LanguageModel, open_model
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.files.steps import step_folders
 from seedbed.train.run import CONFIG, read_config
-from seedbed.train.setup import checkpoint_of, initial_model
+from seedbed.train.setup import initial_model
 
 
 class Source(NamedTuple):
-    """A model to measure, not yet opened."""
+    """A model to measure."""
 
     model: str
-    step: int | None
+    step: int | None  # of a run whose newest checkpoint is asked for, known once it is open
     told: str  # where its weights are from
     open: Callable[[], LanguageModel]
 
@@ -24,19 +24,26 @@ class Source(NamedTuple):
     def at(self) -> str:
         return self.told if self.step is None else f"step {self.step}"
 
+    def opened(self, model: LanguageModel) -> "Source":
+        """With the checkpoint that ``model`` was read from: a run that trains may have removed the one that was the
+        newest before."""
+        folder = model.files[0].parent
+        of_run = folder.parent.parent == Path(self.told)
+        return self._replace(step=_step(folder), told=str(folder)) if of_run else self
+
 
 def sources_of(name: str, path: Path, every_checkpoint: bool, problems: list[str]) -> Iterator[Source]:
     """The newest whole checkpoint of a run, or all of them, oldest first; any other checkpoint as it is."""
-    folders = step_folders(path)[::-1]
-    if every_checkpoint and folders:
+    folders = step_folders(path)[::-1] if every_checkpoint else []
+    if folders:
         yield from _drawn(name, path, folders, problems)
-    elif (path / CONFIG).is_file():
-        folders = [checkpoint_of(path)]
-    else:
-        folders = [path]
-    for folder in folders:
-        step = re.fullmatch(r"step_(\d+)", folder.resolve().name)
-        yield Source(name, int(step[1]) if step else None, str(folder), lambda f=folder: open_model(f))
+    for folder in folders or [path]:
+        yield Source(name, _step(folder), str(folder), lambda folder=folder: open_model(folder))
+
+
+def _step(folder: Path) -> int | None:
+    step = re.fullmatch(r"step_(\d+)", folder.resolve().name)
+    return int(step[1]) if step else None
 
 
 def _drawn(name: str, path: Path, folders: Sequence[Path], problems: list[str]) -> Iterator[Source]:

@@ -6,13 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from seedbed.analysis.newest import of_newest
 from seedbed.analysis.stored import is_store, stored_documents
 from seedbed.data.document import Document, content
 from seedbed.data.inputs import list_inputs
@@ -20,9 +17,7 @@ from seedbed.data.records import documents
 from seedbed.data.spec import Spec
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
-from seedbed.files.atomic import sha256
 from seedbed.files.jsonl import OnBad, ReadCounts
-from seedbed.train.run import CONFIG, read_config
 
 
 class Text(NamedTuple):
@@ -61,23 +56,7 @@ class Texts:
         return sum(text.cut > 0 for text in self.texts)
 
 
-class HasIds(Protocol):
-    """What fills a row: tokens."""
-
-    @property
-    def ids(self) -> list[int]: ...
-
-
-_NO_TEXTS = "has no texts of its own; name files, folders of them or a store with --data"
-RowT = TypeVar("RowT", bound=HasIds)
 ItemT = TypeVar("ItemT")
-
-
-class Padded(NamedTuple):
-    """Texts as rows, padding behind them."""
-
-    ids: Tensor  # [B, T] int64
-    doc_ids: Tensor  # [B, T] int64, 0, and -1 for padding
 
 
 def read_texts(
@@ -106,67 +85,6 @@ def read_texts(
         why = ", ".join(f"{n:,} × {reason}" for reason, n in found.skipped.items()) or "the input is empty"
         raise InputError(f"{paths[0]}: no text to read ({why})")
     return found
-
-
-def held_out_texts(run: str | Path, tokenizer: Tokenizer, length: int, count: int | None = None) -> Texts:
-    """The same of what a run of ours, or the run of a checkpoint, holds out: of its own store."""
-    return read_texts([store_of(run)], tokenizer, length, count)
-
-
-def store_of(run: str | Path) -> Path:
-    """The store that a run of ours, or the run of a checkpoint, was trained on.
-
-    Raises InputError where it is no run, or its store is not where it was.
-    """
-    folder, config = of_newest(run, lambda folder: (folder, read_config(folder)))
-    places = [Path(place) for place in [config.data.store] if place is not None]
-    home, own = folder.resolve().parent.parent, Path(config.run.dir or "").parts
-    if len(own) < len(home.parts) and home.parts[-len(own) :] == own:
-        # a relative place holds where the run was started from
-        places += [home.parents[len(own) - 1] / place for place in places]
-    store = next((place for place in places if is_store(place)), None)
-    if store is None:
-        raise InputError(f"{run}: its store, {config.data.store}, is not there; name texts or a store with --data")
-    return store
-
-
-def shared_store(models: Sequence[str | Path]) -> Path:
-    """The one store of all runs of ours among ``models``.
-
-    Raises InputError where there is no run, and where two were trained on different stores: what one holds out may be
-    what the other was trained on.
-    """
-    runs = [model for model in models if (Path(model) / CONFIG).is_file()]
-    if not runs:
-        raise InputError(f"{models[0]}: {_NO_TEXTS}")
-    stores = [store_of(run) for run in runs]
-    for run, store in zip(runs, stores, strict=True):
-        if sha256(store / "header.json") != sha256(stores[0] / "header.json"):
-            raise InputError(
-                f"{runs[0]} and {run}: were trained on different stores, {stores[0]} and {store}; name files, folders "
-                "of them or a store with --data, of text that neither was trained on"
-            )
-    return stores[0]
-
-
-def texts_for(
-    model: str | Path,
-    paths: Sequence[str | Path],
-    tokenizer: Tokenizer,
-    length: int,
-    count: int | None = None,
-    text_field: str = "text",
-    on_bad: OnBad = "strict",
-) -> Texts:
-    """The texts at ``paths``; where there are none, those that the run ``model`` holds out.
-
-    Raises InputError for a model of another maker without texts.
-    """
-    if paths:
-        return read_texts(paths, tokenizer, length, count, text_field, on_bad)
-    if not (Path(model) / CONFIG).is_file():
-        raise InputError(f"{model}: {_NO_TEXTS}")
-    return held_out_texts(model, tokenizer, length, count)
 
 
 def texts_hash(texts: Iterable[Text]) -> str:
@@ -224,26 +142,3 @@ def in_turns(sources: Sequence[Iterator[ItemT]], count: int | None) -> list[Item
             turns.append(place)
             count -= 1
     return list(chain.from_iterable(taken))
-
-
-def batches(texts: Iterable[RowT], tokens: int) -> Iterator[list[RowT]]:
-    """Texts of like length together, longest first, so that rows x longest is at most ``tokens`` (one row at least)."""
-    batch: list[RowT] = []
-    for text in sorted(texts, key=lambda text: len(text.ids), reverse=True):
-        if batch and (len(batch) + 1) * len(batch[0].ids) > tokens:
-            yield batch
-            batch = []
-        batch.append(text)
-    if batch:
-        yield batch
-
-
-def padded(texts: Sequence[HasIds], pad_id: int) -> Padded:
-    """One text a row, filled up to the longest."""
-    longest = max(len(text.ids) for text in texts)
-    ids = torch.full((len(texts), longest), pad_id, dtype=torch.int64)
-    doc_ids = torch.full_like(ids, -1)
-    for row, text in enumerate(texts):
-        ids[row, : len(text.ids)] = torch.tensor(text.ids)
-        doc_ids[row, : len(text.ids)] = 0
-    return Padded(ids, doc_ids)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import torch
 
+from seedbed.analysis.batching import batches, padded
 from seedbed.analysis.models import LanguageModel, predicted_tokens
 from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, Texts, batches, padded
+from seedbed.analysis.texts import Text, Texts
 from seedbed.analysis.token_rows import Scores, document_rows, group_rows, histogram, shown_text, token_rows
 from seedbed.analysis.token_texts import spread
 from seedbed.errors import InputError

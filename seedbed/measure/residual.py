@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from seedbed.facts.table import parameter_facts
 from seedbed.measure.evaluating import evaluating
 from seedbed.measure.masking import USUAL_EPS, masking_ratio
-from seedbed.measure.stream import EMBEDDED, StreamSums, following
+from seedbed.measure.stream import following
+from seedbed.measure.stream_sums import EMBEDDED, StreamSums
 
 __all__ = ["USUAL_EPS", "LayerFlow", "NormMasking", "ResidualReport", "masking_ratio", "residual_report"]
 

@@ -2,14 +2,14 @@
 
 For each token, e is the embedded input as the first layer gets it and h_l the stream after layer l. Every number is
 one of a token; kept are its sums over the tokens, those that begin a document apart (attention sinks live there, with
-activations of their own size). Sums of batches add up, so nothing depends on how texts are put into batches.
+activations of their own size), and counts in bins, for medians: a few tokens with massive activations can make up a
+mean. Both add up over batches, so nothing depends on how texts are put into batches.
 
 Memory: the embedded input, the stream before a layer, and what the modules of that layer gave.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,58 +18,10 @@ from torch import Tensor, nn
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.patterns import canonical
 from seedbed.measure.additions import Addition, LayerPlace, Output, additions, layer_places
+from seedbed.measure.bins import Bins, bins_of
 from seedbed.measure.masking import USUAL_EPS, masking_ratio, norm_of, vectors
+from seedbed.measure.stream_sums import EMBEDDED, FIRST, OTHERS, StreamSums, Sums
 from seedbed.model.attention import document_starts
-
-GROUPS = FIRST, OTHERS = ("first", "others")
-EMBEDDED = -1
-"""The layer that stands for the embedded input."""
-
-Sums = dict[str, dict[str, float]]  # {first or others: {measure: sum over its tokens}}
-
-
-@dataclass
-class StreamSums:
-    """Sums over tokens; keys are text and values numbers or text, so that it goes through JSON."""
-
-    width: int = 0
-    tokens: dict[str, int] = field(default_factory=dict)
-    stream: dict[str, Sums] = field(
-        default_factory=dict
-    )  # by layer, "-1" for e: norm, variance, largest, massive, flow
-    branches: dict[str, dict[str, Sums]] = field(default_factory=dict)  # by branch and layer: ratio, cosine
-    sources: dict[str, dict[str, str]] = field(default_factory=dict)  # by branch and layer: the module that gave it
-    norms: dict[str, Sums] = field(default_factory=dict)  # by name: second_moment, masking, masking_usual
-    kinds: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: a Norm's fields
-    unread: dict[str, str] = field(default_factory=dict)  # layer -> why what its branches add is not known
-    unmeasured: dict[str, str] = field(default_factory=dict)  # name of a norm -> why
-
-    def add(self, other: "StreamSums") -> None:
-        """Take in another batch of the same model."""
-        self.width = other.width
-        for mine, its in (
-            (self.tokens, other.tokens), (self.stream, other.stream), (self.branches, other.branches),
-            (self.norms, other.norms),
-        ):  # fmt: skip
-            _add(mine, its)
-        for mine, its in ((self.kinds, other.kinds), (self.unread, other.unread), (self.unmeasured, other.unmeasured)):
-            mine |= its
-        for branch, sources in other.sources.items():
-            self.sources.setdefault(branch, {}).update(sources)
-
-    def mean(self, sums: Sums, measure: str, groups: Iterable[str] = GROUPS) -> float:
-        """Over the tokens of ``groups``; NaN without any."""
-        groups = [group for group in groups if self.tokens[group]]
-        total = sum(self.tokens[group] for group in groups)
-        return sum(sums[group][measure] for group in groups) / total if total else float("nan")
-
-
-def _add(mine: dict[str, Any], other: Mapping[str, Any]) -> None:
-    for key, value in other.items():
-        if isinstance(value, dict):
-            _add(mine.setdefault(key, {}), value)
-        else:
-            mine[key] = mine.get(key, 0) + value
 
 
 @contextmanager
@@ -188,14 +140,18 @@ class _Follower:
         norm = _norm(self.state)  # [N]
         mean = self.state.mean(-1, dtype=torch.float64)
         size = self.state.abs()
-        largest = size.amax(-1).double()
-        self.sums.stream[str(self.layer)] = self._summed(
-            norm=norm,
-            variance=norm.square() / self.state.shape[-1] - mean.square(),
-            largest=largest,
-            massive=largest / size.median(-1).values.double(),
-            flow=_norm(self.state - self.embedded) / _norm(self.embedded),
-        )
+        most = size.amax(-1).double()
+        measures = {
+            "norm": norm,
+            "variance": (norm.square() / self.state.shape[-1] - mean.square()).clamp(
+                min=0
+            ),  # of equal features rounding
+            "largest": most,
+            "massive": most / size.median(-1).values.double(),
+            "flow": _norm(self.state - self.embedded) / _norm(self.embedded),
+        }
+        self.sums.stream[str(self.layer)] = self._summed(**measures)
+        self.sums.bins[f"stream {self.layer}"] = self._binned(**measures)
 
     def _branch(self, each: Addition) -> None:
         branch, path, value, factor = each.output
@@ -204,6 +160,7 @@ class _Follower:
         cosine = torch.where(added == 0, 0.0, product / (added * stream))
         layer = str(self.layer)
         self.sums.branches.setdefault(branch, {})[layer] = self._summed(ratio=added / stream, cosine=cosine)
+        self.sums.bins[f"{branch} {layer}"] = self._binned(ratio=added / stream)
         told = path if factor == 1 else f"{factor:.3g} × {path}"
         self.sums.sources.setdefault(branch, {})[layer] = told
         if path in self.sums.kinds:  # a norm behind the branch
@@ -234,6 +191,13 @@ class _Follower:
         """Sums over the tokens of each group of measures [N]."""
         return {
             group: {name: float(values[rows].sum()) for name, values in measures.items()}
+            for group, rows in self.groups.items()
+        }
+
+    def _binned(self, **measures: Tensor) -> dict[str, dict[str, Bins]]:
+        """Counts of measures [N], the same way."""
+        return {
+            group: {name: bins_of(values[rows]) for name, values in measures.items()}
             for group, rows in self.groups.items()
         }
 

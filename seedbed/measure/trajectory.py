@@ -218,8 +218,8 @@ def _steps(steps: Sequence[int]) -> str:
     return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
 
 
-def thinned_layers(layers: Iterable[int], most: int) -> list[int]:
-    """``most`` of the layers at most, evenly spaced, the first and the last among them."""
-    every = sorted(set(layers))
+def thinned(places: Iterable[int], most: int) -> list[int]:
+    """``most`` of the layers or steps at most, evenly spaced, the first and the last among them."""
+    every = sorted(set(places))
     count = min(most, len(every))
     return [every[round(place * (len(every) - 1) / max(count - 1, 1))] for place in range(count)]

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from seedbed.measure.masking import USUAL_EPS
@@ -33,10 +34,12 @@ OVER_STEPS = {
     field: (SIZES | BRANCHES)[field]
     for field in ("rms", "attn_ratio", "mlp_ratio", "flow", "attn_cosine", "mlp_cosine")
 }
+MEAN: dict[str, Any] = {"linestyle": ":", "linewidth": 1.1, "alpha": 0.8}  # beside the median, without marks
 
 
 def stream_figure(rows: Sequence[StreamRow], models: Sequence[str]) -> Figure:
-    """Size of the stream over layers, a row a measure; left the tokens after the first, right the first ones."""
+    """Size of the stream over layers, a row a measure, medians and means over tokens; left those after the first, right
+    the first ones."""
     with style():
         figure, axes = panels(len(SIZES), 2, WIDTH, 1.0 + 2.0 * len(SIZES), sharex=True, sharey="row")
         for line, (field, title) in enumerate(SIZES.items()):
@@ -49,7 +52,8 @@ def stream_figure(rows: Sequence[StreamRow], models: Sequence[str]) -> Figure:
 
 
 def branches_figure(rows: Sequence[StreamRow], models: Sequence[str], group: str) -> Figure:
-    """What attention and MLP of each layer add, against the stream that they add it to: how much, and how aligned."""
+    """What attention and MLP of each layer add, against the stream that they add it to: how much (medians and means
+    over tokens), and how aligned (means)."""
     rows = [row for row in rows if row.tokens == group and row.layer >= 0]
     with style():
         figure, axes = panels(2, 2, WIDTH, 5.6, sharex=True, sharey="row")
@@ -79,7 +83,7 @@ def masking_figure(rows: Sequence[NormRow], models: Sequence[str]) -> Figure:
 
 
 def steps_figure(rows: Sequence[StreamRow], group: str = "others") -> Figure:
-    """One run: curves over layers, coloured by step."""
+    """One run: curves over layers, coloured by step; medians over tokens, of cosines means."""
     rows = [row for row in rows if row.tokens == group]
     steps = sorted({row.step or 0 for row in rows})
     colours, shade = mpl.colormaps["viridis_r"], Normalize(steps[0], max(steps[-1], steps[0] + 1))
@@ -88,7 +92,7 @@ def steps_figure(rows: Sequence[StreamRow], group: str = "others") -> Figure:
         for panel, (field, title) in zip(axes, OVER_STEPS.items(), strict=True):
             for step in steps:
                 own = [row for row in rows if (row.step or 0) == step]
-                _line(panel, own, field, color=_dark(colours, shade(step)), linewidth=1)
+                _line(panel, own, _typical(field), color=_dark(colours, shade(step)), linewidth=1)
             _title(panel, field, title)
         for panel in axes[3:]:
             _layers(panel, rows)
@@ -105,7 +109,7 @@ def trajectories_figure(rows: Sequence[StreamRow], group: str = "others") -> Fig
         figure, axes = panels(2, 3, WIDTH, 5.4, sharex=True)
         for panel, (field, title) in zip(axes, OVER_STEPS.items(), strict=True):
             for layer in layers:
-                points = [(row.step or 0, getattr(row, field)) for row in rows if row.layer == layer]
+                points = [(row.step or 0, getattr(row, _typical(field))) for row in rows if row.layer == layer]
                 points = [(step, value) for step, value in points if value is not None]
                 if points and not (field == "flow" and layer < 0):
                     xs, ys = zip(*points, strict=True)
@@ -144,13 +148,22 @@ def _percent(rows: Sequence[NormRow], field: str) -> list[float]:
 
 
 def _curves(panel: Axes, rows: Sequence[StreamRow], field: str, models: Sequence[str]) -> None:
+    """A line a model; with a median the mean beside it, dotted."""
     for index, model in enumerate(models):
-        _line(panel, [row for row in rows if row.model == model], field, **_look(index, model))
+        own, look = [row for row in rows if row.model == model], _look(index, model)
+        _line(panel, own, _typical(field), **look)
+        if _typical(field) != field:
+            _line(panel, own, field, color=look["color"], **MEAN)
+
+
+def _typical(field: str) -> str:
+    """What stands for most tokens: the median, and of cosines, which are bounded, the mean."""
+    return field if field.endswith("cosine") else f"{field}_median"
 
 
 def _line(panel: Axes, rows: Sequence[StreamRow], field: str, **look: Any) -> None:
     """Over layers; the flow of the embedded input is zero by definition, and has no place on a logarithmic axis."""
-    rows = [row for row in rows if getattr(row, field) is not None and not (field == "flow" and row.layer < 0)]
+    rows = [row for row in rows if getattr(row, field) is not None and not (field.startswith("flow") and row.layer < 0)]
     panel.plot([row.layer for row in rows], [getattr(row, field) for row in rows], **look)
 
 
@@ -210,5 +223,6 @@ def _finish(figure: Figure, lowest: Sequence[Axes], first: Axes, rows: Sequence[
     for panel in lowest:
         _layers(panel, rows)
     handles, labels = first.get_legend_handles_labels()
+    handles, labels = [*handles, Line2D([], [], color=GREY, **MEAN)], [*labels, "mean over tokens; lines: medians"]
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3))
     return figure

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from seedbed.measure.masking import USUAL_EPS
-from seedbed.report.render import count, number
+from seedbed.report.render import count
 from seedbed.report.residual_figures import (
     branches_figure,
     masking_figure,
@@ -13,18 +13,23 @@ from seedbed.report.residual_figures import (
     trajectories_figure,
 )
 from seedbed.report.residual_rows import Member, NormRow, ResidualResult, StreamRow
-from seedbed.report.sections import Page, Picture, Section, TableView
+from seedbed.report.residual_tables import layer_table, members_table, norm_table, steps_table, summary_table
+from seedbed.report.sections import Page, Picture, Section
 from seedbed.report.style import short
 
 DEFINITIONS = {
     "stream": "h_l, the residual stream after layer l, and e, the embedded input as the first layer gets it (positions "
     "and multipliers included). Layer −1 in CSV, e in tables and figures, is e itself. All computed in fp32, summed in "
     "fp64.",
-    "tokens": "Every number is one of a token, and shown are means over tokens; padding is never counted. The first "
-    "token of each document (a begin of text, where the tokenizer puts one) is kept apart: attention sinks live there.",
+    "tokens": "Every number is one of a token; padding is never counted. The first token of each document (a begin of "
+    "text, where the tokenizer puts one) is kept apart: attention sinks live there.",
+    "median, mean": "Over tokens. A few tokens with massive activations can make up a mean; where it is far from the "
+    "median, they do. Medians are from counts in bins of 2.2 %, and right to that; of an even number the lower of the "
+    "two in the middle. Cosines and ε masking are bounded: means.",
     "norm, rms": "‖h‖, and ‖h‖/√d with d the model width.",
     "variance": "Over the d features of a token: mean of h² less the square of the mean of h.",
-    "largest, max/median": "max |h_i|, and max |h_i| / median |h_i| over features: massive activations.",
+    "max |h|, max/median": "max |h_i|, and max |h_i| / median |h_i| over the features of a token: massive activations. "
+    "“Greatest” is the largest of any token, to 2.2 %.",
     "flow": "‖h_l − e‖ / ‖e‖ (S0, sections 2.4 and 5).",
     "ratio": "‖what the branch adds‖ / ‖the stream it is added to‖. Added is the output of the branch, or of the norm "
     "behind it, as the layer has it; of a layer whose branches are in series, the second is added to the stream with "
@@ -49,22 +54,20 @@ def residual_page(result: ResidualResult, provenance: Mapping[str, str]) -> Page
     names = ", ".join(models)
     return Page(
         title=f"Residual stream of {names}",
-        lead=f"How the residual stream goes through the layers, on {result.data}: {_counted(newest)}. Means over all "
-        "tokens that were read, of one set of weights each; documents are not resampled, so nothing here has an error "
-        "bar or interval, and another seed or text may differ.",
+        lead=f"How the residual stream goes through the layers, on {result.data}: {_counted(newest)}. All tokens that "
+        "were read, of one set of weights each; documents are not resampled, so nothing here has an error bar or "
+        "interval, and another seed or text may differ.",
         sections=[
-            Section(
-                "Models and tokens", tables=[_members_table(result.members)], problems=result.problems,
-            ),
-            _stream_section(stream, models),
+            Section("Models and tokens", tables=[members_table(result.members)], problems=result.problems),
+            *_steps_sections(result),
+            _stream_section(result, stream, models),
             _branches_section(stream, models),
             *_masking_section([row for row in norms if row.tokens == "others"], models),
-            *_steps_sections(result),
             _tables_section(stream, norms, models),
         ],
         definitions=DEFINITIONS,
         provenance=provenance,
-    )  # fmt: skip
+    )
 
 
 def _counted(members: Sequence[Member]) -> str:
@@ -73,28 +76,18 @@ def _counted(members: Sequence[Member]) -> str:
     return told + ("" if len({member.tokens for member in members}) == 1 else f" (of {first.model})")
 
 
-def _members_table(members: Sequence[Member]) -> TableView:
-    columns = ["model", "step", "attention adds", "MLP adds", "layers", "width", "documents", "tokens", "first tokens",
-               "cut off"]  # fmt: skip
-    rows = [
-        [
-            m.model, "–" if m.step is None else str(m.step), m.attn, m.mlp,
-            *map(count, (m.layers, m.width, m.documents, m.tokens, m.firsts, m.cut)),
-        ]
-        for m in members
-    ]  # fmt: skip
-    return TableView("What was measured", columns, rows, left=4, brief=len(rows) <= 8, folded=len(rows) > 8)
-
-
-def _stream_section(rows: Sequence[StreamRow], models: Sequence[str]) -> Section:
+def _stream_section(result: ResidualResult, rows: Sequence[StreamRow], models: Sequence[str]) -> Section:
     picture = Picture(
         "stream",
         stream_figure(rows, models),
-        "Size of the stream over layers, means over tokens; logarithmic axes. Left the tokens after the first, right "
-        "the first token of each document.",
+        "Size of the stream over layers, medians (lines) and means (dotted) over tokens; logarithmic axes. Left the "
+        "tokens after the first, right the first token of each document. Where the two part, a few tokens are massive.",
         "Rms, variance, largest over median feature and flow of the residual stream over layers.",
     )
-    return Section("Size of the stream", pictures=[picture])
+    several = bool(result.measured_over_steps())
+    told = ["Here and below: the last step of each run."] if several else []
+    summary = summary_table([row for row in rows if row.tokens == "others"], models, brief=not several)
+    return Section("Size of the stream", told, [picture], [summary])
 
 
 def _branches_section(rows: Sequence[StreamRow], models: Sequence[str]) -> Section:
@@ -105,7 +98,8 @@ def _branches_section(rows: Sequence[StreamRow], models: Sequence[str]) -> Secti
             f"branches_{group}",
             branches_figure(rows, models, group),
             f"{told}: what attention and MLP of each layer add against the stream that they add it to, as a ratio of "
-            "norms (logarithmic) and as a cosine. Above 0 a branch adds to what is there, below 0 it erases.",
+            "norms (logarithmic; lines: medians, dotted: means) and as a cosine (means). Above 0 a branch adds to what "
+            "is there, below 0 it erases.",
             f"Ratios and cosines of branches over layers, {told}.",
         )
         for group, told in (("others", "Tokens after the first"), ("first", "First token of each document"))
@@ -135,33 +129,30 @@ def _masking_section(rows: Sequence[NormRow], models: Sequence[str]) -> list[Sec
 def _steps_sections(result: ResidualResult) -> list[Section]:
     """A section for each run of which several steps were measured."""
     sections = []
-    for place, member in enumerate(result.newest()):
-        rows = [row for row in result.stream if row.model == member.model]
-        steps = sorted({row.step for row in rows if row.step is not None})
-        if len(steps) > 1:
-            told = (
-                f"{member.model}, {len(steps)} checkpoints from step {steps[0]} to {steps[-1]}, tokens after the first"
-            )
-            pictures = [
+    for place, model in enumerate(result.measured_over_steps()):
+        rows = [row for row in result.stream if row.model == model]
+        steps = result.steps(model)
+        told = f"{model}, {len(steps)} checkpoints from step {steps[0]} to {steps[-1]}, tokens after the first"
+        pictures = [
+            Picture(
+                f"layers_by_step_{place}", steps_figure(rows), f"{told}: medians over layers, a colour a step (of "
+                "cosines means).", "Measures over layers at each step.",
+            ),
+            Picture(
+                f"trajectories_{place}", trajectories_figure(rows), f"{told}: the same over steps, a line a layer.",
+                "Measures of each layer over steps.",
+            ),
+        ]  # fmt: skip
+        norms = [row for row in result.norms if (row.model, row.tokens) == (model, "others")]
+        if norms := [row for row in norms if row.reads in ("stream", "branch")]:
+            pictures.append(
                 Picture(
-                    f"layers_by_step_{place}", steps_figure(rows), f"{told}: curves over layers, a colour a step.",
-                    "Measures over layers at each step.",
-                ),
-                Picture(
-                    f"trajectories_{place}", trajectories_figure(rows), f"{told}: the same over steps, a line a layer.",
-                    "Measures of each layer over steps.",
-                ),
-            ]  # fmt: skip
-            norms = [row for row in result.norms if (row.model, row.tokens) == (member.model, "others")]
-            if norms := [row for row in norms if row.reads in ("stream", "branch")]:
-                pictures.append(
-                    Picture(
-                        f"masking_steps_{place}", masking_steps_figure(norms),
-                        f"{told}: share of ε in the denominators of the stream's norms over steps.",
-                        "Masking ratio of norms over steps.",
-                    )
-                )  # fmt: skip
-            sections.append(Section(f"During training: {member.model}", pictures=pictures))
+                    f"masking_steps_{place}", masking_steps_figure(norms),
+                    f"{told}: share of ε in the denominators of the stream's norms over steps.",
+                    "Masking ratio of norms over steps.",
+                )
+            )  # fmt: skip
+        sections.append(Section(f"During training: {model}", pictures=pictures, tables=[steps_table(result, model)]))
     return sections
 
 
@@ -171,33 +162,8 @@ def _tables_section(stream: Sequence[StreamRow], norms: Sequence[NormRow], model
         for group, told in (("others", "tokens after the first"), ("first", "first tokens")):
             own = [row for row in stream if (row.model, row.tokens) == (model, group)]
             if own:
-                title = f"{model}, {count(own[0].count)} {told}"
-                tables.append(_layer_table(title, own, brief=group == "others"))
+                tables.append(layer_table(f"{model}, {count(own[0].count)} {told}", own, folded=group == "first"))
         own = [row for row in norms if (row.model, row.tokens) == (model, "others")]
         if own:
-            tables.append(_norm_table(f"{model}, norms, tokens after the first", own))
+            tables.append(norm_table(f"{model}, norms, tokens after the first", own))
     return Section("Layer by layer", tables=tables)
-
-
-def _layer_table(title: str, rows: Sequence[StreamRow], brief: bool) -> TableView:
-    columns = ["layer", "norm", "rms", "variance", "largest", "max/median", "flow", "attention ratio", "cosine",
-               "MLP ratio", "cosine"]  # fmt: skip
-    cells = [
-        [
-            "e" if r.layer < 0 else str(r.layer),
-            *map(number, (r.norm, r.rms, r.variance, r.largest, r.massive, None if r.layer < 0 else r.flow)),
-            *map(number, (r.attn_ratio, r.attn_cosine, r.mlp_ratio, r.mlp_cosine)),
-        ]
-        for r in rows
-    ]
-    return TableView(title, columns, cells, brief=brief, folded=not brief)
-
-
-def _norm_table(title: str, rows: Sequence[NormRow]) -> TableView:
-    reads = {"stream": "stream", "branch": "branch", "attn": "within attention", "mlp": "within MLP"}
-    columns = ["norm", "reads", "ε", "σ²", "masked at ε, %", f"at {short(USUAL_EPS)}, %"]
-    cells = [
-        [r.norm, reads[r.reads], short(r.eps), *map(number, (r.second_moment, 100 * r.masking, 100 * r.masking_usual))]
-        for r in rows
-    ]
-    return TableView(title, columns, cells, left=2, brief=False, folded=True)

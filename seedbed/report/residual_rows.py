@@ -11,7 +11,8 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class StreamRow:
-    """The stream after a layer and what the layer added, means over tokens."""
+    """The stream after a layer and what the layer added: means over tokens, and medians, which a few tokens with
+    massive activations cannot move."""
 
     model: str
     step: int | None  # of a run's checkpoint
@@ -28,6 +29,15 @@ class StreamRow:
     attn_cosine: float | None
     mlp_ratio: float | None
     mlp_cosine: float | None
+    norm_median: float
+    rms_median: float
+    variance_median: float
+    largest_median: float
+    massive_median: float
+    massive_most: float  # of any token
+    flow_median: float
+    attn_ratio_median: float | None
+    mlp_ratio_median: float | None
 
 
 @dataclass(frozen=True)
@@ -78,3 +88,11 @@ class ResidualResult:
     def newest(self) -> list[Member]:
         """Of each model the last step."""
         return list({member.model: member for member in self.members}.values())
+
+    def steps(self, model: str) -> list[int]:
+        """Of a run, those that were measured."""
+        return sorted({one.step for one in self.members if one.model == model and one.step is not None})
+
+    def measured_over_steps(self) -> list[str]:
+        """The runs of which there are several."""
+        return [member.model for member in self.newest() if len(self.steps(member.model)) > 1]

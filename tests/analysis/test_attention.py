@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import weakref
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ from foreign import mark_beginnings
 from tiny import config, quiet, sentences
 
 from seedbed.analysis import attention
-from seedbed.analysis.attention import analyze, distinct_names, members
+from seedbed.analysis.attention import analyze, distinct_names
 from seedbed.analysis.attention_sums import interval
+from seedbed.analysis.chosen_texts import texts_for
 from seedbed.analysis.models import open_model
 from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import read_texts
+from seedbed.analysis.texts import Texts, read_texts
 from seedbed.api import fit
 from seedbed.errors import InputError
 from seedbed.report.attention_rows import Attention
@@ -60,8 +63,7 @@ def data(tmp_path_factory) -> Path:
 
 def measured(paths, data, length=None, count=None, parts=None, tell=quiet) -> Attention:
     parts = Parts(None, None) if parts is None else parts
-    length, compared = members([Path(path) for path in paths], [data], length, count)
-    return analyze(length, compared, parts, tell)
+    return analyze([Path(path) for path in paths], [data], parts, tell, length, count)
 
 
 def test_rows_are_means_over_the_queries_of_eager_attention(foreign, data):
@@ -123,35 +125,32 @@ def test_two_checkpoints_are_compared_on_the_same_documents(run, foreign, data, 
     assert not unmarked.differences
 
 
-@pytest.mark.parametrize(("room", "times"), [(2**29, (1, 1)), (0, (2, 2)), ("one", (1, 2))])
-def test_checkpoints_are_opened_once_where_they_fit(run, foreign, data, monkeypatch, room, times):
-    opened = []
-    monkeypatch.setattr(attention, "open_model", lambda path: opened.append(path) or open_model(path))
-    if room == "one":
-        room = sum(parameter.numel() for parameter in open_model(run).module.parameters())
-    monkeypatch.setattr(attention, "KEPT", room)
+def test_checkpoints_are_opened_once_and_one_is_in_memory_at_a_time(run, foreign, data, monkeypatch):
+    opened, alive = [], weakref.WeakSet()
+
+    def opening(path):
+        opened.append((path, len(alive)))
+        model = open_model(path)
+        alive.add(model.module)
+        return model
+
+    monkeypatch.setattr(attention, "open_model", opening)
     measured([run, foreign], data, length=16, count=1)
-    assert (opened.count(run), opened.count(foreign)) == times
-    opened.clear()
-    measured([run], data, length=16, count=1)
-    assert opened == [run]
+    assert opened == [(run, 0), (foreign, 0)]
 
 
 def test_a_run_without_data_reads_what_it_holds_out(run):
-    length, (member,) = members([run], [], None, 3)
-    assert len(member.texts.texts) == 3
-    assert analyze(length, [member], Parts(None, None), quiet).models[0].documents == 3
+    assert analyze([run], [], Parts(None, None), quiet, documents=3).models[0].documents == 3
 
 
-def test_each_checkpoint_has_its_own_count_of_what_was_not_read(run, foreign, data):
-    length, pair = members([run, foreign], [data], 16, None)
-    for member, single in zip(pair, (5, 2), strict=True):
-        member.texts.skipped.clear()
-        member.texts.skipped["a single token"] = single
-    assert analyze(length, pair, Parts(None, None), quiet).skipped == {
-        "run": {"a single token": 5},
-        "llama": {"a single token": 2},
-    }
+def test_each_checkpoint_has_its_own_count_of_what_was_not_read(run, foreign, data, monkeypatch):
+    counts = {run: {"a single token": 5}, foreign: {"a single token": 2}}
+
+    def reading(path, *options):
+        return Texts(texts_for(path, *options).texts, Counter(counts[path]))
+
+    monkeypatch.setattr(attention, "texts_for", reading)
+    assert measured([run, foreign], data, 16).skipped == {"run": counts[run], "llama": counts[foreign]}
 
 
 def test_interrupted_work_goes_on(run, data, tmp_path, monkeypatch):

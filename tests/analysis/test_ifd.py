@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from seedbed.analysis import ifd, texts
+from seedbed.analysis import batching, ifd
 from seedbed.analysis.exchanges import Exchange, Exchanges
 from seedbed.analysis.ifd import analyze
 from seedbed.analysis.models import LanguageModel
@@ -166,9 +166,9 @@ def test_case_50_padding_on_the_left_changes_nothing(tokenizer, decoder, monkeyp
     model, found = LanguageModel("m", decoder, tokenizer, 64), random_exchanges(tokenizer)
 
     def on_the_left(rows, pad_id):
-        padded = texts.padded(rows, pad_id)
+        padded = batching.padded(rows, pad_id)
         shifts = [int((one < 0).sum()) for one in padded.doc_ids]
-        return texts.Padded(*(torch.stack([r.roll(k) for r, k in zip(x, shifts, strict=True)]) for x in padded))
+        return batching.Padded(*(torch.stack([r.roll(k) for r, k in zip(x, shifts, strict=True)]) for x in padded))
 
     right = run(model, None, found, tokens=400)
     monkeypatch.setattr(ifd, "padded", on_the_left)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from seedbed.analysis.batching import padded
 from seedbed.analysis.checkpoints import fingerprint, open_checkpoint
 from seedbed.analysis.models import open_model
-from seedbed.analysis.texts import padded, read_texts
+from seedbed.analysis.texts import read_texts
 
 pytestmark = pytest.mark.slow
 

@@ -12,14 +12,15 @@ import torch
 import transformers
 from tiny import config, quiet, sentences
 
-from seedbed.analysis import residual_sources
+from seedbed.analysis import models, residual_sources
 from seedbed.analysis.models import open_model
 from seedbed.analysis.parts import Parts
 from seedbed.analysis.residual import analyze
 from seedbed.api import fit
 from seedbed.errors import InputError
 from seedbed.measure.evaluating import evaluating
-from seedbed.measure.stream import StreamSums, following
+from seedbed.measure.stream import following
+from seedbed.measure.stream_sums import StreamSums
 from seedbed.model.attention import document_starts
 
 LENGTH = 24
@@ -120,6 +121,7 @@ def test_every_checkpoint_and_the_weights_before_the_first_step(run, data):
     embedded = newest.stream[0]
     assert (embedded.flow, embedded.attn_ratio, embedded.mlp_cosine) == (0, None, None)
     assert embedded.rms == pytest.approx(embedded.norm / math.sqrt(32))
+    assert embedded.rms_median == pytest.approx(embedded.norm_median / math.sqrt(32))
     assert result.problems == newest.problems == []
 
 
@@ -136,6 +138,22 @@ def test_one_model_is_in_memory_at_a_time(run, data, monkeypatch):
     monkeypatch.setattr(residual_sources, "open_model", opening)
     measured([run], data, every_checkpoint=True)
     assert most == [0, 0]  # and the one before the first step, which is drawn
+
+
+def test_a_checkpoint_that_the_run_removes_is_chosen_anew(run, data, tmp_path, monkeypatch):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    newest = copy / "checkpoints" / "step_00000004"
+    reading = models.read_config
+
+    def removing(folder):
+        if folder == newest:
+            shutil.rmtree(newest)
+        return reading(folder)
+
+    monkeypatch.setattr(models, "read_config", removing)
+    (member,) = measured([copy], data).members
+    assert (member.step, member.source) == (2, str(copy / "checkpoints" / "step_00000002"))
 
 
 def test_a_damaged_checkpoint_is_passed_over(run, data, tmp_path):

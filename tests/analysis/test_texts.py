@@ -5,25 +5,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from stores import Text as Written
 from stores import make_store
-from tiny import config, sentences
+from tiny import sentences
 
-from seedbed.analysis.texts import (
-    Text,
-    batches,
-    held_out_texts,
-    padded,
-    read_texts,
-    shared_store,
-    texts_for,
-)
-from seedbed.api import fit
+from seedbed.analysis.texts import read_texts
 from seedbed.data.bpe import train_tokenizer
 from seedbed.data.store import Store
-from seedbed.data.tokenizer import Tokenizer, load_tokenizer
+from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 
 
@@ -148,56 +137,8 @@ def test_pieces_that_fill_bins_are_put_together(tmp_path, tokenizer):
     assert documents[0].startswith(found.texts[0].text) and len(found.texts[0].ids) == 120
 
 
-def test_a_run_has_the_texts_of_its_store(tiny_store, tmp_path, monkeypatch):
-    run = tmp_path / "runs" / "a"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "store").symlink_to(tiny_store)
-    fit(config(Path("store"), Path("runs/a"), "train.steps=2"), lambda _: None)
-    monkeypatch.chdir("/")  # the store is named from where the run was started
-    tokenizer = load_tokenizer(tiny_store / "tokenizer")
-    step = run / "checkpoints" / "step_00000002"
-    wanted = read_texts([tiny_store], tokenizer, 32)
-    for path in (run, step):
-        found = held_out_texts(path, tokenizer, 32)
-        assert [text.text for text in found.texts] == [text.text for text in wanted.texts]
-        assert [text.text for text in texts_for(path, [], tokenizer, 32, 2).texts] == [
-            text.text for text in wanted.texts[:2]
-        ]
-    assert shared_store([tmp_path, step, run]).samefile(tiny_store)
-    (tmp_path / "store").unlink()
-    with pytest.raises(InputError, match=r"runs/a: its store, store, is not there; name texts"):
-        held_out_texts(run, tokenizer, 32)
-    with pytest.raises(InputError, match=r"has no texts of its own; name files"):
-        texts_for(tmp_path, [], tokenizer, 32)
-    with pytest.raises(InputError, match=r"has no texts of its own; name files"):
-        shared_store([tmp_path])
-
-    other = tmp_path / "store"  # another one where the run's was
-    make_store([Written("a", "the stone."), Written("b", "the bed.")], tokenizer, other, seq_len=32)
-    monkeypatch.chdir(tmp_path)
-    fit(config(tiny_store, Path("runs/b"), "train.steps=2"), lambda _: None)
-    with pytest.raises(InputError, match=r"runs/b and .*runs/a: were trained on different stores, .*name files"):
-        shared_store([Path("runs/b"), run])
-
-
 def test_a_store_that_holds_nothing_out(tmp_path, tokenizer):
     texts = [Written(str(i), text, "train") for i, text in enumerate(sentences(5, seed=0))]
     make_store(texts, tokenizer, tmp_path / "store", seq_len=16, heldout=0.0)
     with pytest.raises(InputError, match="holds nothing out; prepare it with --heldout above 0"):
         read_texts([tmp_path / "store"], tokenizer, 16)
-
-
-@given(st.lists(st.integers(2, 40), min_size=1, max_size=30), st.integers(1, 100))
-def test_batches_keep_every_text_once_within_the_bound(lengths, tokens):
-    texts = [Text(str(i), "", "", "", [7] * length, 0) for i, length in enumerate(lengths)]
-    found = list(batches(texts, tokens))
-    assert sorted(text.id for batch in found for text in batch) == sorted(text.id for text in texts)
-    for batch in found:
-        filled = padded(batch, pad_id=5)
-        assert len(batch) == 1 or filled.ids.numel() <= tokens
-        assert filled.ids.shape == (len(batch), max(len(text.ids) for text in batch))
-        assert ((filled.doc_ids == 0).sum(1)).tolist() == [len(text.ids) for text in batch]
-        assert ((filled.ids == 7) == (filled.doc_ids == 0)).all()
-        assert ((filled.ids == 5) == (filled.doc_ids == -1)).all()
-    longest = [len(batch[0].ids) for batch in found]
-    assert longest == sorted(longest, reverse=True)

@@ -29,7 +29,8 @@ def test_page_tables_and_json(seedbed, run, data, undrawn, tmp_path):
     command = ("analyze", "residual", run, "--data", data, "--every-checkpoint", "-o", folder)
     code, out, err = seedbed(*command)
     assert code == 0, err
-    assert "tokens after the first" in out
+    assert "run, 2 steps: medians over tokens after the first" in out
+    assert "stream.csv" in out
     page = (folder / "report.html").read_text(encoding="utf-8")
     for text in (
         "During training: run",
@@ -54,6 +55,10 @@ def test_page_tables_and_json(seedbed, run, data, undrawn, tmp_path):
     document = json.loads(out)
     assert code == 0
     assert document["stream"] == json.loads((folder / "result.json").read_text())["stream"][6:]
+    code, out, _ = seedbed("analyze", "residual", run, "--data", data)
+    assert code == 0
+    assert "Over the layers" in out
+    assert "all rows  with --json, or with -o FOLDER" in out
 
 
 def test_wrong_input_is_one_line(seedbed, run, data, tmp_path):

@@ -11,7 +11,8 @@ from torch import nn
 from seedbed.errors import InputError
 from seedbed.facts.table import parameter_facts
 from seedbed.measure.evaluating import evaluating
-from seedbed.measure.stream import StreamSums, following
+from seedbed.measure.stream import following
+from seedbed.measure.stream_sums import StreamSums
 
 V, T = 99, 12
 IDS = torch.randint(V, (3, T), generator=torch.Generator().manual_seed(1))
@@ -94,11 +95,15 @@ def test_what_a_layer_adds_makes_its_output(name, options, attn, mlp, parallel):
         ("massive", h.abs().amax(-1) / h.abs().median(-1).values),
     ):  # fmt: skip
         assert sums.mean(stream, measure, ["others"]) == pytest.approx(mean(expected), rel=1e-4), measure
+        middle = expected[:, 1:].double().flatten().kthvalue(17).values  # of 33
+        assert sums.median("stream 0", measure, "others") == pytest.approx(float(middle), rel=0.023), measure
         assert stream["first"][measure] / 3 == pytest.approx(float(expected[:, 0].mean()), rel=1e-4), measure
     for branch, value, onto in (("attn", a, e), ("mlp", m, before)):
         own = sums.branches[branch]["0"]
         ratio, cosine = value.norm(dim=-1) / onto.norm(dim=-1), torch.cosine_similarity(value, onto, -1)
         assert sums.mean(own, "ratio", ["others"]) == pytest.approx(mean(ratio), rel=1e-4)
+        most = float(ratio[:, 1:].max())
+        assert sums.most(f"{branch} 0", "ratio", "others") == pytest.approx(most, rel=0.023)
         assert sums.mean(own, "cosine", ["others"]) == pytest.approx(mean(cosine), rel=1e-4, abs=1e-6)
 
 

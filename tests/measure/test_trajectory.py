@@ -18,7 +18,7 @@ from seedbed.measure.trajectory import (
     recorded,
     reference,
     references,
-    thinned_layers,
+    thinned,
     turns,
 )
 
@@ -116,7 +116,7 @@ def test_a_damaged_row_is_an_error_that_a_reader_catches(broken):
 
 
 def test_layers_that_stand_for_many():
-    assert thinned_layers(range(24), 4) == [0, 8, 15, 23]
-    assert thinned_layers([3, 1, 1], 8) == [1, 3]
-    assert thinned_layers([5], 8) == [5]
-    assert thinned_layers([], 8) == []
+    assert thinned(range(24), 4) == [0, 8, 15, 23]
+    assert thinned([3, 1, 1], 8) == [1, 3]
+    assert thinned([5], 8) == [5]
+    assert thinned([], 8) == []

@@ -26,16 +26,16 @@ def attention(
     By layer and head, checkpoints side by side (S0, eq. 5). Scores compare at one --length only.
     """
     with work(out, overwrite) as keep:
-        from seedbed.analysis.attention import analyze, members
+        from seedbed.analysis.attention import analyze
         from seedbed.analysis.provenance import provenance
         from seedbed.analysis.run import versions
         from seedbed.data.progress import spinner
         from seedbed.report.attention_page import attention_page
 
         with spinner("attention") as tell:
-            length, compared = members(checkpoints, data or [], length, documents, field, on_bad.value)
             # the names of parts say which weights and tokens they are of
-            result = analyze(length, compared, keep({"analysis": "attention", "versions": versions()}), tell)
+            parts = keep({"analysis": "attention", "versions": versions()})
+            result = analyze(checkpoints, data or [], parts, tell, length, documents, field, on_bad.value)
         files = {row.checkpoint: {"weights, configuration and tokenizer": row.sha256} for row in result.models}
         read = {f"{row.checkpoint}: tokens read": row.tokens_sha256 for row in result.models}
         texts = ", ".join(map(str, data or ["what each run holds out"]))

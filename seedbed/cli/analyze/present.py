@@ -139,5 +139,8 @@ def present(result: Any, page: "Page", tables: Mapping[str, "Rows[Any]"], out: P
             note(problem)
     for what, value in page.tiles.items():
         print(f"{what}: {value}")
-    if shown is not None:
+    if shown is None:
+        print("all rows  with --json, or with -o FOLDER as CSV beside a page of figures")
+    else:
         print(f"report    {shown}")
+        print(f"all rows  {', '.join(f'{name}.csv' for name in tables)} beside it")

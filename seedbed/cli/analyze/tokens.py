@@ -36,11 +36,12 @@ def tokens(
         from dataclasses import replace
 
         from seedbed.analysis.checkpoints import fingerprint
+        from seedbed.analysis.chosen_texts import shared_store
         from seedbed.analysis.identity import identity
         from seedbed.analysis.models import common_length, open_model
         from seedbed.analysis.provenance import provenance
         from seedbed.analysis.run import versions
-        from seedbed.analysis.texts import read_texts, shared_store, texts_hash
+        from seedbed.analysis.texts import read_texts, texts_hash
         from seedbed.analysis.tokens import analyze, check_same_tokens
         from seedbed.data.progress import spinner
         from seedbed.measure.table import Rows
