@@ -1,6 +1,5 @@
 """`seedbed study`: plan, carry out, report and compare grids of runs; heavy imports wait inside the commands."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -73,10 +72,11 @@ def plan(
     spec, folder = _study(path, changes, folder)
     from seedbed.cli.study_text import plan_document, show_plan
     from seedbed.study.estimate import estimate, speeds
+    from seedbed.study.local import cores
     from seedbed.study.plan import Plan
     from seedbed.study.run import known_outcomes
 
-    made, count = Plan(spec), workers or _cores()
+    made, count = Plan(spec), workers or cores()
     outcomes = known_outcomes(made, runs or folder / "runs")
     rates = speeds(made, outcomes, _threads(count), try_steps=timing)
     document = plan_document(made, outcomes, estimate(made, outcomes, rates), folder, count)
@@ -101,11 +101,12 @@ def run(
     spec, folder = _study(path, changes, folder)
     from seedbed.cli.study_progress import study_progress
     from seedbed.cli.study_text import ending, show_ending
+    from seedbed.study.local import cores
     from seedbed.study.plan import Plan
     from seedbed.study.run import known_outcomes, study_folder
     from seedbed.study.run import run as carry_out
 
-    made, count = Plan(spec), workers or _cores()
+    made, count = Plan(spec), workers or cores()
     with study_folder(folder, spec):
         place = _place(folder, runs)
         with study_progress(made) as (tell, say):
@@ -192,12 +193,10 @@ def _report(made: "Plan", outcomes: Mapping[str, "Outcome"], place: Path, out: P
     return shown
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _threads(workers: int) -> int:
-    return max(1, _cores() // workers)
+    from seedbed.study.local import cores
+
+    return max(1, cores() // workers)
 
 
 def _engine(name: EngineName, workers: int, say: Callable[[str], None]) -> "Engine":
