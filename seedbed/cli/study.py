@@ -1,8 +1,7 @@
 """`seedbed study`: plan, carry out, report and compare grids of runs; heavy imports wait inside the commands."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,18 +14,12 @@ if TYPE_CHECKING:
     from seedbed.config import Config
     from seedbed.study.outcome import Outcome
     from seedbed.study.plan import Plan
-    from seedbed.study.run import Engine
     from seedbed.study.spec import Spec
 
 app = typer.Typer(help="Grids of runs that are compared: plan, carry out, report.", no_args_is_help=True)
 
 HOME = Path("runs", "studies")
 REPORT = "report"
-
-
-class EngineName(StrEnum):
-    local = "local"
-    ray = "ray"
 
 
 Study = Annotated[
@@ -90,7 +83,6 @@ def run(
     folder: Folder = None,
     runs: Runs = None,
     workers: Workers = None,
-    engine: Annotated[EngineName, typer.Option(help="Processes of this machine, or a Ray cluster.")] = EngineName.local,
     as_json: Json = False,
 ) -> None:
     """Carry a study out and report it; the same command again does what is left.
@@ -101,7 +93,7 @@ def run(
     spec, folder = _study(path, changes, folder)
     from seedbed.cli.study_progress import study_progress
     from seedbed.cli.study_text import ending, show_ending
-    from seedbed.study.local import cores
+    from seedbed.study.local import cores, local_engine
     from seedbed.study.plan import Plan
     from seedbed.study.run import known_outcomes, study_folder
     from seedbed.study.run import run as carry_out
@@ -110,7 +102,7 @@ def run(
     with study_folder(folder, spec):
         place = _place(folder, runs)
         with study_progress(made) as (tell, say):
-            state = carry_out(made, place, _engine(engine, count, say), _train, _threads(count), tell)
+            state = carry_out(made, place, local_engine(count, say), _train, _threads(count), tell)
         outcomes = known_outcomes(made, place)
         shown = _report(made, outcomes, place, folder / REPORT)
     document = ending(made, outcomes, folder, shown)
@@ -197,12 +189,6 @@ def _threads(workers: int) -> int:
     from seedbed.study.local import cores
 
     return max(1, cores() // workers)
-
-
-def _engine(name: EngineName, workers: int, say: Callable[[str], None]) -> "Engine":
-    from seedbed.study.local import local_engine
-
-    return local_engine(workers, say)
 
 
 def _train(config: "Config") -> None:
