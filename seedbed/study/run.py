@@ -55,33 +55,35 @@ def run(
 
     ``tell`` hears of every change, with the trial that ended. Raises what the engine raises.
     """
-    outcomes = known_outcomes(plan, runs)
-    again = {key for key, outcome in outcomes.items() if outcome.status == "failed"}
-    state = Progress({key: outcome for key, outcome in outcomes.items() if key not in again})
+    found = known_outcomes(plan, runs)
+    state = Progress({key: outcome for key, outcome in found.items() if outcome.status != "failed"})
 
     def next_task() -> Task | None:
-        told = state.outcomes | {key: Outcome(key, "failed", reason) for key, reason in state.failed.items()}
-        for trial in plan.ready(told):
-            if trial.key not in state.running:
-                state.running[trial.key] = trial
-                tell(state, None)
-                return _task(trial, plan.spec, runs, threads, train)
-        return None
+        while True:
+            told = state.outcomes | {key: Outcome(key, "failed", reason) for key, reason in state.failed.items()}
+            trial = next((trial for trial in plan.ready(told) if trial.key not in state.running), None)
+            if trial is None:
+                return None
+            made = read_outcome(runs / trial.key)  # by another study, or before a change of this one
+            if made is None or made.status == "failed":
+                break
+            state.outcomes[trial.key] = made
+        (runs / trial.key / FILE).unlink(missing_ok=True)
+        state.running[trial.key] = trial
+        tell(state, None)
+        return _task(trial, plan.spec, runs, threads, train)
 
     def ended(task: Task, reason: str | None) -> None:
-        trial = state.running.pop(task.key)
-        outcome = read_outcome(runs / task.key) if reason is None else None
-        if outcome is None:
+        trial, folder = state.running.pop(task.key), runs / task.key
+        outcome = read_outcome(folder)  # there also where its process came to grief after it
+        if outcome is not None and outcome.status != "failed":
+            state.outcomes[task.key] = outcome
+        else:
             state.failed[task.key] = reason or "ended without an outcome"
-            folder = runs / task.key
             if folder.is_dir():
                 write_outcome(folder, Outcome(task.key, "failed", state.failed[task.key]))
-        else:
-            state.outcomes[task.key] = outcome
         tell(state, trial)
 
-    for key in again:
-        (runs / key / FILE).unlink(missing_ok=True)
     engine(next_task, ended)
     return state
 
