@@ -37,11 +37,11 @@ def budget_tokens(budget: Budget, parameters: int, flops_per_token: int) -> floa
     return budget.tokens_per_parameter * parameters
 
 
-def timed(config: Config, steps: int, share: float, spec: Spec, where: str) -> tuple[Config, int]:
+def timed(config: Config, steps: int, share: float, spec: Spec, trunk: bool, where: str) -> tuple[Config, int]:
     """``config`` for ``share`` of ``steps``, and after which step its cooldown begins (0 where no runs branch).
 
     Where runs branch, warmup and cooldown are whole numbers of steps, so that runs of all shares make the same steps
-    until each one's cooldown, and the run of the whole budget keeps checkpoints where the others begin theirs.
+    until each one's cooldown. A ``trunk`` keeps checkpoints where the others begin theirs.
     """
     total, start = steps, 0
     schedule = config.optim.schedule
@@ -53,8 +53,9 @@ def timed(config: Config, steps: int, share: float, spec: Spec, where: str) -> t
         spans = _spans(schedule, steps, warmup, spec.shares, where)
         total, start = spans[share]
         schedule = schedule.model_copy(update={"warmup": warmup, "decay": total - start})
-        every = math.gcd(*(begin for each, (_, begin) in spans.items() if each < 1))
-        kept = {"checkpoint_every": every, "keep_checkpoints": steps // every + 1}
+        if trunk:
+            every = math.gcd(*(begin for each, (_, begin) in spans.items() if each < 1))
+            kept = {"checkpoint_every": every, "keep_checkpoints": steps // every + 1}
     try:
         validate(total, schedule)
     except InputError as error:

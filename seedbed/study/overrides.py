@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from seedbed.config import Config
+from seedbed.config.load import with_values
 from seedbed.errors import InputError
 
 
-def configuration(base: str | None, layers: Sequence[Mapping[str, Any]], where: str) -> Config:
-    """The base with the overrides of each layer, later ones winning; values that scale with the width come last.
+def configuration(tree: Mapping[str, Any], base: str, layers: Sequence[Mapping[str, Any]], where: str) -> Config:
+    """The ``tree`` of the file ``base`` with the overrides of each layer, later ones winning; values that scale with
+    the width come last.
 
     Raises InputError, beginning with ``where``, as loading a configuration does, and where a path is part of another.
     """
@@ -20,23 +23,23 @@ def configuration(base: str | None, layers: Sequence[Mapping[str, Any]], where: 
         if inner := next((other for other in values if other.startswith(f"{path}.")), None):
             raise InputError(f"{where}: {inner} is part of {path}, which is set too; set each field by its own path")
     scaled = {path: value for path, value in values.items() if isinstance(value, dict) and "width_power" in value}
-    plain = [_override(path, value) for path, value in values.items() if path not in scaled]
-    config = _load(base, plain, where)
+    plain = {path: value for path, value in values.items() if path not in scaled}
+    config = _with(tree, plain, base, where)
     if not scaled:
         return config
-    width = config.model.d_model
-    return _load(base, [*plain, *(_override(p, _power(p, of, width, where)) for p, of in scaled.items())], where)
+    at_width = {path: _power(path, rule, config.model.d_model, where) for path, rule in scaled.items()}
+    return _with(tree, plain | at_width, base, where)
 
 
-def _load(base: str | None, overrides: list[str], where: str) -> Config:
+def _with(tree: Mapping[str, Any], values: Mapping[str, Any], base: str, where: str) -> Config:
+    told = [
+        (tuple(path.split(".")), value, f"override '{path}={json.dumps(value, ensure_ascii=False)}'")
+        for path, value in values.items()
+    ]
     try:
-        return Config.load(base, overrides)
+        return with_values(deepcopy(dict(tree)), deepcopy(told), base)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def _override(path: str, value: Any) -> str:
-    return f"{path}={json.dumps(value, ensure_ascii=False)}"
 
 
 def _power(path: str, rule: dict[str, Any], width: int, where: str) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 from seedbed.analysis.cost import model_flops, sizes
 from seedbed.analysis.resources import non_embedding, parameter_counts
 from seedbed.config import Config, ModelConfig
+from seedbed.config.load import read_tree
 from seedbed.data.store import Store
 from seedbed.errors import InputError
 from seedbed.study.axes import label_of
@@ -38,7 +39,7 @@ class Plan:
     """
 
     def __init__(self, spec: Spec):
-        self.spec = spec
+        self.spec, self._base = spec, read_tree(spec.base)
         self._stores: dict[str, Store] = {}
         self._made: dict[Any, Trial] = {}
         self._checked: set[Cell] = set()
@@ -153,11 +154,12 @@ class Plan:
         return self._made[made]
 
     def _make(self, cell: Cell, stage: Stage, share: float, seed: int, tuned: Mapping[str, float]) -> Trial:
-        spec, where = self.spec, self._where(cell)
+        spec, where = self.spec, f"study {self.spec.name}, {cell.name}"
         levels = [spec.axes[axis][level] for axis, level in cell.levels]
         layers = [spec.set, spec.sizes[cell.size], *levels, tuned, {"run.seed": seed}]
-        config = configuration(spec.base, layers, where)
+        config = configuration(self._base, spec.base or "configuration", layers, where)
         store = self._store(config, where)
+        self._check(cell, config, where)
         if config.model.vocab_size is None:
             model = config.model.model_copy(update={"vocab_size": store.header["padded_vocab_size"]})
             config = config.model_copy(update={"model": model})
@@ -165,9 +167,8 @@ class Plan:
         step_tokens = config.train.batch_size * length
         parameters, inner, per_token = self._counted(config, length)
         steps = budget_steps(spec, parameters, per_token, step_tokens, where)
-        whole, _ = timed(config, steps, 1.0, spec, where)
-        config, start = timed(config, steps, share, spec, where)
-        self._check(cell, config, where)
+        whole, _ = timed(config, steps, 1.0, spec, False, where)
+        config, start = timed(config, steps, share, spec, stage == "compare" and share == 1.0, where)
         trunk = None if share == 1.0 else (run_key(whole, store), start)
         tokens = config.train.steps * step_tokens
         anew = tokens - (0 if trunk is None else start * step_tokens)
@@ -175,9 +176,6 @@ class Plan:
             cell, stage, share, seed, dict(tuned), config, run_key(config, store), parameters, inner, tokens,
             float(per_token * anew), trunk,
         )  # fmt: skip
-
-    def _where(self, cell: Cell) -> str:
-        return f"study {self.spec.name}, {cell.name}"
 
     def _store(self, config: Config, where: str) -> Store:
         path = config.data.store
@@ -205,15 +203,16 @@ class Plan:
         return self._counts[model, length]
 
     def _check(self, cell: Cell, config: Config, where: str) -> None:
-        """Raise InputError, once for all runs of a cell, where model, data and schedule do not fit each other."""
+        """Raise InputError, once for all runs of a cell, where model and data do not fit each other."""
         if cell in self._checked:
             return
         if "rollback" in (config.train.guard.nonfinite, config.train.guard.spike):
             raise InputError(
                 f"{where}: train.guard: where a rollback goes back to depends on the checkpoints; choose stop or skip"
             )
+        longest = config.train.model_copy(update={"steps": 2**31 - 1})  # schedules are checked with the study's steps
         try:
-            resolve(config)
+            resolve(config.model_copy(update={"train": longest}))
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
         self._checked.add(cell)
