@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from seedbed.measure.cosine import MEAN_ROWS
 from seedbed.measure.trajectory import MEASURES, TurnRow, thinned
-from seedbed.report.dynamics_figures import LABELS, Over, layer_figure, measure_figure
+from seedbed.report.dynamics_figures import Over, layer_figure, measure_figure
 from seedbed.report.dynamics_rows import Dynamics
+from seedbed.report.measures import EFFECTIVE_RANK, ENERGY, NAMES, heading
 from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
 
@@ -16,8 +17,8 @@ DEFINITIONS = {
     "Stable rank": "‖W‖²_F / σ₁², σ the singular values in descending order (S0).",
     "Mean |cos| of rows": "Mean absolute cosine over pairs of different rows; of "
     f"{MEAN_ROWS:,} evenly spaced rows where there are more (S0 fig. 4).",
-    "Effective rank (entropy)": "exp(−Σ p ln p) with p = σ / Σσ (S2).",
-    "ER@99": "The least share of singular values that holds 99 % of Σσ² (S1).",
+    "Effective rank": EFFECTIVE_RANK,
+    "ER@q % (share of r)": ENERGY,
     "Std": "Of all entries of a matrix around their mean.",
     "Mean, range": "Over the matrices of a component, one a layer: the range is how layers differ, no error bar. A "
     "step at which one of them has no number is left out of the mean.",
@@ -39,9 +40,8 @@ def dynamics_page(result: Dynamics, provenance: Mapping[str, str], over: Over = 
         Picture(
             name,
             measure_figure(rows, references, name, over),
-            f"{LABELS[name][0].upper()}{LABELS[name][1:]} of {names}. Lines: means over the layers; bands: from the "
-            "least to the greatest layer.",
-            f"{LABELS[name]} over training, by component",
+            f"{heading(name)} of {names}. Lines: means over the layers; bands: from the least to the greatest layer.",
+            f"{NAMES[name]} over training, by component",
         )
         for name in MEASURES
     ]
@@ -104,7 +104,7 @@ def _turn_tables(rows: list[TurnRow]) -> list[TableView]:
             for row in own
         ]  # fmt: skip
         brief = measure in BRIEF
-        title = f"{LABELS[measure][0].upper()}{LABELS[measure][1:]}: means over the layers"
+        title = f"{heading(measure)}: means over the layers"
         tables.append(TableView(title, columns, cells, left=2, brief=brief, folded=not brief))
     return tables
 

@@ -9,7 +9,8 @@ from seedbed.config.reader import parse_file, write_yaml
 from seedbed.errors import InputError
 from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
-from seedbed.study.outcome import FILE, Outcome, read_outcome, write_outcome
+from seedbed.study.claim import claimed, is_claimed
+from seedbed.study.outcome import Outcome, read_outcome, settled, write_outcome
 from seedbed.study.plan import Plan, Trial
 from seedbed.study.spec import Spec, spec_from
 from seedbed.study.work import Task, Train
@@ -55,33 +56,35 @@ def run(
 
     ``tell`` hears of every change, with the trial that ended. Raises what the engine raises.
     """
-    found = known_outcomes(plan, runs)
-    state = Progress({key: outcome for key, outcome in found.items() if outcome.status != "failed"})
+    runs.mkdir(parents=True, exist_ok=True)
+    outcomes = known_outcomes(plan, runs)
+    state = Progress({key: outcome for key, outcome in outcomes.items() if outcome.status != "failed"})
+
+    def free() -> list[Trial]:
+        told = state.outcomes | {key: Outcome(key, "failed", reason) for key, reason in state.failed.items()}
+        return [trial for trial in plan.ready(told) if trial.key not in state.running]
 
     def next_task() -> Task | None:
-        while True:
-            told = state.outcomes | {key: Outcome(key, "failed", reason) for key, reason in state.failed.items()}
-            trial = next((trial for trial in plan.ready(told) if trial.key not in state.running), None)
-            if trial is None:
-                return None
-            made = read_outcome(runs / trial.key)  # by another study, or before a change of this one
-            if made is None or made.status == "failed":
-                break
-            state.outcomes[trial.key] = made
-        (runs / trial.key / FILE).unlink(missing_ok=True)
-        state.running[trial.key] = trial
+        while made := {trial.key: found for trial in free() if (found := settled(runs / trial.key)) is not None}:
+            state.outcomes |= made  # by another study, meanwhile
+        trials = free()
+        mine = next((trial for trial in trials if not is_claimed(runs / trial.key)), None)
+        if mine is None and trials and not state.running:
+            mine = trials[0]  # another study's are all that is left: wait for one of them
+        if mine is None:
+            return None
+        state.running[mine.key] = mine
         tell(state, None)
-        return _task(trial, plan.spec, runs, threads, train)
+        return _task(mine, plan.spec, runs, threads, train)
 
     def ended(task: Task, reason: str | None) -> None:
         trial, folder = state.running.pop(task.key), runs / task.key
-        outcome = read_outcome(folder)  # there also where its process came to grief after it
-        if outcome is not None and outcome.status != "failed":
-            state.outcomes[task.key] = outcome
-        else:
+        outcome = settled(folder)
+        if outcome is None:
             state.failed[task.key] = reason or "ended without an outcome"
-            if folder.is_dir():
-                write_outcome(folder, Outcome(task.key, "failed", state.failed[task.key]))
+            write_outcome(folder, Outcome(task.key, "failed", state.failed[task.key]))
+        else:
+            state.outcomes[task.key] = outcome
         tell(state, trial)
 
     engine(next_task, ended)
@@ -134,7 +137,8 @@ def in_this_process(work: Callable[[Task], None]) -> Engine:
 
     def engine(next_task: NextTask, ended: Ended) -> None:
         while (task := next_task()) is not None:
-            work(task)
+            with claimed(task.folder):
+                work(task)
             ended(task, None)
 
     return engine
