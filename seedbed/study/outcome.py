@@ -62,3 +62,9 @@ def read_outcome(folder: Path) -> Outcome | None:
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"{path}: damaged ({first['msg']}); remove the folder, and the run is made again") from None
+
+
+def settled(folder: Path) -> Outcome | None:
+    """The outcome in ``folder``, unless its run failed and is to be tried again. Raises as read_outcome."""
+    outcome = read_outcome(folder)
+    return None if outcome is None or outcome.status == "failed" else outcome

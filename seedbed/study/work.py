@@ -5,6 +5,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from seedbed.config.load import from_tree
 from seedbed.data.store import Store
 from seedbed.errors import GuardStop
 from seedbed.study.observe import observe
-from seedbed.study.outcome import Outcome, Status, write_outcome
+from seedbed.study.outcome import FILE, Outcome, Status, settled, write_outcome
 from seedbed.train.metrics import read_metrics
 from seedbed.train.run import write_config
 from seedbed.train.setup import checkpoint_of, initial_model, load_weights
@@ -42,12 +43,18 @@ class Task:
 
 
 def work(task: Task) -> None:
-    """Do a task. Its outcome, finished or diverged, stands in its folder when this returns.
+    """Do a task that this process has claimed, unless another one has done it meanwhile. Its outcome, finished or
+    diverged, stands in its folder when this returns.
 
     Raises what is not the run's own end: a signal, a full disk, our own mistakes.
     """
     torch.set_num_threads(task.threads)
     began, folder = time.perf_counter(), Path(task.folder)
+    if settled(folder) is not None:
+        return
+    (folder / FILE).unlink(missing_ok=True)
+    with suppress(OSError):  # of a run that failed before its first file: it may still branch off
+        folder.rmdir()
     config = from_tree(task.config | {"run": task.config["run"] | {"dir": task.folder}}, task.name)
     branched = None if task.trunk is None else _branch(Path(task.trunk[0]), task.trunk[1], folder, config)
     status: Status
