@@ -126,7 +126,7 @@ def _gap(row: DifferenceRow) -> str:
 
 
 def _evidence(row: DifferenceRow) -> str:
-    """Interval and p; the interval is of what was said, the size of the gap on its side."""
+    """Interval, p and seeds. Of a gap that is told apart the interval is of its size, on the side that was said."""
     seeds = f"{row.n} seeds" if row.n == row.seeds else f"{row.n} of {row.seeds} seeds"
     if row.low is None or row.high is None:
         return f"no interval: {'the seeds do not differ' if row.n > 1 else 'a single pair'}; {seeds}"
@@ -136,7 +136,6 @@ def _evidence(row: DifferenceRow) -> str:
     shown = " to ".join(f"{signed(x, PLACES)}" if not _apart(row) else number(x, 2) for x in bounds)
     compared = f"{row.family} comparisons" if row.family > 1 else "1 comparison"
     p = p_told(row.p_holm)
-    by_itself = ""
-    if not _apart(row) and row.low * row.high > 0:
-        by_itself = "; by itself the interval excludes 0"
-    return f"95 % interval {shown}, p {p if p.startswith('<') else f'= {p}'} after Holm over {compared}, {seeds}{by_itself}"
+    told = f"95 % interval {shown}, p {p if p.startswith('<') else f'= {p}'} after Holm over {compared}, {seeds}"
+    alone = not _apart(row) and row.low * row.high > 0
+    return f"{told}; alone the interval excludes 0, corrected it does not count" if alone else told

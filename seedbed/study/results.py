@@ -70,8 +70,8 @@ def _run_row(trial: Trial, outcome: Outcome | None, runs: Path) -> RunRow:
         key=trial.key, stage=trial.stage, arm=arm(trial.cell.levels), size=trial.cell.size, share=trial.share,
         seed=trial.seed, tuned=told(trial.tuned), status=status, reason=reason, nats_per_token=loss,
         bits_per_byte=one.bits_per_byte if loss is not None else None, steps=one.steps, tokens=one.tokens,
-        own_tokens=made,
-        flops=flops, train_s=one.train_s, wall_s=one.wall_s, peak_mb=one.peak_mb, threads=one.threads, branched=one.branched,
+        own_tokens=made, flops=flops, train_s=one.train_s, wall_s=one.wall_s, peak_mb=one.peak_mb,
+        threads=one.threads, branched=one.branched,
     )  # fmt: skip
 
 
