@@ -54,7 +54,7 @@ class Compared:
 
     @cached_property
     def sizes(self) -> list[str]:
-        return list(self.plan.spec.size_levels())
+        return list(self.plan.spec.sizes)
 
     def done(self, cell: Cell, share: float = 1.0) -> BySeed:
         return self._done.get((cell, share), {})

@@ -12,8 +12,9 @@ from seedbed.study.compared import Compared, arm, final_loss, named, told
 from seedbed.study.looks import gradient_rows, look_rows, token_gain_rows, weights_rows
 from seedbed.study.losses import difference_rows, loss_rows, slope_rows
 from seedbed.study.outcome import Outcome
-from seedbed.study.plan import ELSEWHERE, Cell, Plan, Trial
+from seedbed.study.plan import Plan
 from seedbed.study.trends import curve_rows, knob_rows, optimum_rows, size_rows, tokens_rows
+from seedbed.study.trial import ELSEWHERE, Cell, Trial
 from seedbed.train.run import flat
 
 
