@@ -99,8 +99,8 @@ def _tell(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = False) -> Run:
-    """Train ``config`` to its last step, from where its run folder stands, and write the run's report.
+def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = False, page: bool = True) -> Run:
+    """Train ``config`` to its last step, from where its run folder stands, and write the run's report if ``page``.
 
     ``fresh`` removes a run that is there and starts over, except where torchrun or Slurm repeats the command by itself:
     then the run goes on. ``tell`` receives lines for people. Raises InputError on a
@@ -118,7 +118,7 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
             says("--fresh: torchrun or Slurm has started this again by itself; the run goes on and nothing is removed")
             fresh = False
         _train(config, run_dir, store, world, says, fresh)
-        if world.leads:  # the others need not wait
+        if world.leads and page:  # the others need not wait
             tell(f"writing {run_dir / 'report.html'}")
             trained = load(run_dir)
             write_page(run_dir, trained.model, config, store, trained.sample())

@@ -94,11 +94,14 @@ def pool(measured: Sequence[Measured], note: str, command: str) -> Cohort:
     they came about.
 
     Curves are linear between a checkpoint's layers, and constant before the first and after the last layer that has
-    the component (choice). Raises InputError when two checkpoints are the same weights, which would count them twice.
+    the component (choice). Raises InputError when two checkpoints are the same weights, which would count them twice:
+    that is judged by the content of their files alone. A cohort is a sample of trained weights, and another
+    configuration or tokenizer beside the same weights is no other training. The same weights in files of another format
+    or cut are not recognized.
     """
     by_weights: dict[tuple[str, ...], Measured] = {}
     for one in measured:
-        if (other := by_weights.setdefault(one.member.sha256, one)) is not one:
+        if (other := by_weights.setdefault(tuple(sorted(one.member.sha256)), one)) is not one:
             names = f"{other.member.name} and {one.member.name}"
             raise InputError(f"{names} are the same weights, which would count twice; give each checkpoint once")
     components = {}

@@ -55,10 +55,10 @@ def sources(paths: Sequence[str | Path]) -> list[Source]:
         else _checkpoint(place, name)
         for place, name in zip(places, _labels(places), strict=True)
     ]
-    seen: dict[str, Source] = {}
-    for one in found:
-        if (other := seen.setdefault(one.identity, one)) is not one:
-            raise InputError(f"{other.name} and {one.name} are the same weights; give each checkpoint once")
+    seen: dict[str, Path] = {}
+    for one, place in zip(found, places, strict=True):
+        if (other := seen.setdefault(one.identity, place)) is not place:
+            raise InputError(f"{other} and {place} are the same weights; give each checkpoint once")
     return found
 
 
@@ -80,7 +80,12 @@ def analyze(
 
 
 def _checkpoint(path: Path, name: str) -> Source:
-    opened = replace(open_checkpoint(path), name=name)
+    """Of a run the newest whole checkpoint, under the run's name and its step."""
+    opened = open_checkpoint(path)
+    folder = opened.files[0].parent
+    if (path / CONFIG).is_file() and (newest := _step(folder)) is not None and folder.resolve() != path.resolve():
+        name = f"{name}, step {newest}"
+    opened = replace(opened, name=name)
     return Source(name, fingerprint(opened), identity(opened), opened)
 
 
@@ -116,6 +121,12 @@ def _labels(places: Sequence[Path]) -> list[str]:
 def _label(place: Path) -> str:
     if place.name == INITIAL:
         return f"{place.parent.name}, initialized"
-    if place.parent.name == "checkpoints" and place.name.startswith("step_"):
-        return f"{place.parent.parent.name}, step {int(place.name.removeprefix('step_'))}"
+    if place.parent.name == "checkpoints" and (step := _step(place)) is not None:
+        return f"{place.parent.parent.name}, step {step}"
     return place.name
+
+
+def _step(folder: Path) -> int | None:
+    """Of a run's checkpoint."""
+    number = folder.name.removeprefix("step_")
+    return int(number) if number != folder.name and number.isdecimal() else None

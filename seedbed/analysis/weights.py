@@ -5,9 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -96,6 +94,10 @@ class _Matrix:
     fact: ParameterFact
     pieces: tuple[tuple[str, ParameterFact], ...]  # (the parameter that holds it, the part)
 
+    @property
+    def joint(self) -> bool:
+        return len(self.pieces) > 1
+
 
 def analyze(
     source: str | Path | nn.Module | Checkpoint, parts: Parts | None = None, tell: Callable[[str], None] | None = None
@@ -111,11 +113,13 @@ def analyze(
     parts = Parts(None, None) if parts is None else parts
     matrices = _matrices(checkpoint.facts)
     looked_at, alike = _looked_at(matrices), Counter(matrix.fact.role for matrix in matrices)
+    joint = sum(matrix.joint for matrix in matrices)
+    counted = f"{len(matrices) - joint} matrices" + (f" and {joint} joint" if joint else "")
     read = lru_cache(maxsize=1)(checkpoint.read)  # the blocks of a fused matrix follow each other
     found: list[tuple[_Matrix, dict[str, Any]]] = []
     for number, matrix in enumerate(matrices, 1):
         if tell is not None:
-            tell(f"{number} of {len(matrices)} matrices")
+            tell(f"{number} of {len(matrices)} ({counted})")
         sample = max(LEAST_SAMPLE, SAMPLE // alike[matrix.fact.role])
         make = partial(_measured, matrix, read, sample, matrix.fact.name in looked_at)
         # several models may share the parts, and another configuration may cut the same tensors otherwise
@@ -124,7 +128,7 @@ def analyze(
     if not any(row.stats.std is not None for row in rows):
         first = f"{rows[0].name}: {rows[0].stats.problem}" if rows else "it has none"
         raise InputError(f"{checkpoint.name}: no matrix could be measured; {first}")
-    table = Rows(matrix_row(row, matrix.fact.depth) for row, (matrix, _) in zip(rows, found, strict=True))
+    table = Rows(matrix_row(row, matrix.fact.depth, matrix.joint) for row, (matrix, _) in zip(rows, found, strict=True))
     return Weights(
         name=checkpoint.name,
         layers=max(fact.n_layers for fact in checkpoint.facts),
@@ -222,18 +226,20 @@ def _cosine_map(fact: ParameterFact, cosines: list[list[float]]) -> CosineMap:
 
 
 def _pooled(found: Sequence[tuple[ParameterFact, dict[str, Any]]]) -> list[DensityRow]:
-    """The density of each component's entries, from equal samples of its matrices; mean and std of all entries."""
+    """The density of each component's entries, from equal samples of its matrices.
+
+    Each matrix is standardized by its own mean and std: layers of unlike scale, pooled as they are, would be a mixture
+    with heavier tails than any of them. A matrix whose entries are all equal has no shape and is left out.
+    """
     rows = []
     for role in in_order(fact.role for fact, _ in found):
-        own = [value for fact, value in found if fact.role == role]
-        stats = [value["stats"] for value in own]
-        entries = sum(math.prod(one["shape"]) for one in stats)
-        sample = torch.tensor(list(chain.from_iterable(value["sample"] for value in own)), dtype=torch.float64)
-        estimate = density(sample, entries, DENSITY_POINTS)
+        own = [(value["sample"], value["stats"]) for fact, value in found if fact.role == role]
+        own = [(sample, stats) for sample, stats in own if stats["std"] > 0]
+        if not own:
+            continue
+        entries = sum(math.prod(stats["shape"]) for _, stats in own)
+        samples = [(torch.tensor(x, dtype=torch.float64) - stats["mean"]) / stats["std"] for x, stats in own]
+        estimate = density(torch.cat(samples), entries, DENSITY_POINTS)
         if estimate.problem is None:
-            mean = fmean(one["mean"] for one in stats)
-            std = math.sqrt(max(fmean(one["rms"] ** 2 for one in stats) - mean**2, 0.0))
-            rows.append(
-                DensityRow(role, entries, estimate.sampled, mean, std, list(estimate.at), list(estimate.density))
-            )
+            rows.append(DensityRow(role, entries, estimate.sampled, list(estimate.at), list(estimate.density)))
     return rows

@@ -36,11 +36,11 @@ MAPS: tuple[tuple[str, Roles], ...] = (
     (_ATTN + r"(q_b_proj|wq_b)$", "attn.q_up"),
     (_ATTN + r"(kv_a_proj_with_mqa|wkv_a)$", "attn.kv_down"),
     (_ATTN + r"(kv_b_proj|wkv_b)$", "attn.kv_up"),
-    (_ATTN + r"(gate|gate_proj|g_proj|in_proj_ba)$", "attn.gate"),
+    (_ATTN + r"(gate|gate_proj|g_proj|output_gate|in_proj_ba)$", "attn.gate"),
     (_ATTN + r"output\.dense$", "attn.o"),
     (r"(^|\.)to_out(\.linear1)?$", "attn.o"),
     (_ATTN + r"(o|o_proj|out_proj|proj|projection|c_proj|dense|[wW]o|out_lin)$", "attn.o"),
-    (r"(^|\.)(shared_expert_gate|router(\.\w+)?)$", "moe.router"),
+    (r"(^|\.)(shared_expert_gate|router(\.\w+)?|gate\.wg)$", "moe.router"),
     (r"(^|\.)text_model\.head$", "linear"),  # SigLIP: a projection of the pooled text, not of logits
     (r"(^|\.)((\w+_)?heads?(\.(head|fc|decoder|linear1))?|head_dist|\w*classifier(\.(out_proj|linear1))?)$", "head"),
     (r"(^|\.)(proj_out|score|qa_outputs|embed_out|vocab_projector|decoder_pred)$", "head"),
@@ -51,8 +51,8 @@ MAPS: tuple[tuple[str, Roles], ...] = (
     (_MLP + r"(gate_up_proj|w12)$", GATE_UP),
     (_INNER + r"(fc1|linear1|lin1|dense1|fc_in|pwconv1)$", "mlp.up"),
     (_INNER + r"(fc2|linear2|lin2|dense2|fc_out|pwconv2)$", "mlp.down"),
-    (_MLP + r"(c_fc|dense_h_to_4h|[wW]i|intermediate_dense)$", "mlp.up"),
-    (_MLP + r"(c_proj|dense_4h_to_h|output_dense)$", "mlp.down"),
+    (_MLP + r"(c_fc|dense_h_to_4h|[wW]i|intermediate_dense|input_linear)$", "mlp.up"),
+    (_MLP + r"(c_proj|dense_4h_to_h|output_dense|output_linear)$", "mlp.down"),
     (r"(^|\.)(intermediate(_query)?\.dense|\d+\.ffn)$", "mlp.up"),
     (r"(^|\.)(\d+\.output(_query)?\.dense|\d+\.ffn_output)$", "mlp.down"),
 )
@@ -73,7 +73,7 @@ TABLES: tuple[tuple[str, Roles], ...] = (
 
 # Other parameters of modules that hold them bare, by their full name; and what keeps the value it was built with.
 PARAMETERS: tuple[tuple[str, Roles], ...] = (
-    (r"(^|\.)(logit_scale|logit_bias|A_log|dt_bias|sinks)$", "kept"),
+    (r"(^|\.)(logit_scale|logit_bias|A_log|dt_bias|sinks|act_fn\.alpha_[pn]|correct_output_scale)$", "kept"),
     (r"(^|\.)((mixer|mamba)\.D|dt_proj\.bias)$", "kept"),
     (r"(^|\.)(layer_?scale\w*(\.\w+)?|ls\d?\.gamma|(lambda|gamma)_?[12])$", "kept"),
     (r"(^|\.)in_proj_weight$", QKV),

@@ -1,6 +1,7 @@
 """What a parameter is: by the type of the module that holds it, and by its name where the type leaves that open."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from torch import nn
 
@@ -40,7 +41,9 @@ def roles_of(name: str, parameter: nn.Parameter, modules: Mapping[str, nn.Module
 
 
 def _map_role(path: str, modules: Mapping[str, nn.Module]) -> Roles | None:
-    """What the table of maps tells of a module, once its path says what the type of the module around it does."""
+    """What the table of maps tells of a module: by its path, once that says what PyTorch's own types around it do, and
+    where it says nothing by the name of the class around it, as in a ``mixer`` that is attention in one block and a
+    feed-forward network in the next."""
     parent_path, _, last = path.rpartition(".")
     parent = modules[parent_path]
     if isinstance(parent, nn.MultiheadAttention):
@@ -50,7 +53,8 @@ def _map_role(path: str, modules: Mapping[str, nn.Module]) -> Roles | None:
     elif isinstance(parent, nn.Sequential) and isinstance(modules.get(path), nn.Linear):
         linear = [name for name, child in parent.named_children() if isinstance(child, nn.Linear)]
         path = f"{parent_path}.linear{1 + linear.index(last)}".lstrip(".")
-    role = look_up(MAPS, path) or look_up(MAPS, path.removeprefix(f"{_model_path(modules)}."))
+    paths = (path, path.removeprefix(f"{_model_path(modules)}."), f"{type(parent).__name__}.{last}")
+    role = next((told for told in map(partial(look_up, MAPS), paths) if told), None)
     if role == "mlp.gate" and hasattr(parent, "experts"):
         return "moe.router"
     return "attn.qkv" if role == QKV and _is_interleaved(parent) else role

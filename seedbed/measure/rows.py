@@ -36,6 +36,7 @@ class MatrixRow:
     role: str
     layer: int | None
     depth: float | None  # layer / (layers - 1); None outside the layers
+    joint: bool  # of matrices that have rows of their own too: the queries, keys and values of one attention
     rows: int
     columns: int
     problem: str | None
@@ -120,8 +121,9 @@ class ComponentRow:
     gaussian_row_cosine: float | None
 
 
-def matrix_row(row: WeightRow, depth: float) -> MatrixRow:
-    """``row`` flat, with the ratios to the Gaussian matrix; ``depth`` is that of its layer."""
+def matrix_row(row: WeightRow, depth: float, joint: bool = False) -> MatrixRow:
+    """``row`` flat, with the ratios to the Gaussian matrix; ``depth`` is that of its layer, and a ``joint`` matrix is
+    made of others that have rows too."""
     stats, (rows, *columns) = row.stats, row.stats.shape
     named = ("mean", "std", "min", "max", "rms", "frobenius", "spectral")
     values: dict[str, Any] = {name: getattr(stats, name) for name in named}
@@ -130,8 +132,9 @@ def matrix_row(row: WeightRow, depth: float) -> MatrixRow:
         values |= {name: value, f"gaussian_{name}": gaussian, f"ratio_{name}": ratio(value, gaussian)}
     zero_rows = None if stats.std is None else stats.zero_rows
     place = None if row.layer is None else depth
+    width = math.prod(columns)
     return MatrixRow(
-        row.name, row.role, row.layer, place, rows, math.prod(columns), stats.problem, **values, zero_rows=zero_rows
+        row.name, row.role, row.layer, place, joint, rows, width, stats.problem, **values, zero_rows=zero_rows
     )
 
 

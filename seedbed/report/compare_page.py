@@ -7,6 +7,7 @@ from seedbed.facts.fact import in_order
 from seedbed.laws.cohort import Cohort
 from seedbed.measure.rows import ComponentRow, ratio
 from seedbed.report.compare_rows import Comparison
+from seedbed.report.measures import heading
 from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
 from seedbed.report.spectra_figures import mean_spectra_figure
@@ -22,18 +23,14 @@ from seedbed.report.weights_page import (
 from seedbed.report.weights_rows import Weights
 
 TABLES = {
-    "std": "Std of entries",
-    "stable_rank": "Stable rank",
-    "entropy_rank": "Effective rank",
-    "er90": "ER@90",
-    "er95": "ER@95",
-    "er99": "ER@99",
+    **{name: heading(name) for name in ("std", "stable_rank", "entropy_rank", "er90", "er95", "er99")},
     "condition_median": "κ, median",
     "condition": "κ, mean",
-    "row_cosine": "Mean |cos| of rows",
+    "row_cosine": heading("row_cosine"),
 }
-BRIEF = ("std", "stable_rank", "entropy_rank", "er99", "condition_median", "row_cosine")
-"""Shown in the terminal, and not folded on the page."""
+FOLDED = ("er90", "er95", "condition")
+BRIEF = ("stable_rank", "entropy_rank", "row_cosine")
+"""What the terminal shows of the components: about forty lines."""
 
 
 def compare_page(result: Comparison, cohort: Cohort, provenance: Mapping[str, str]) -> Page:
@@ -116,9 +113,7 @@ def _inside(models: list[Weights]) -> list[Section]:
 def _overview(models: list[Weights]) -> TableView:
     rows = []
     for model in models:
-        measured = sum(row.stable_rank is not None for row in model.matrices)
-        counts = count(model.parameters), count(model.layers), f"{measured} of {len(model.matrices)}"
-        rows.append([model.name, *counts])
+        rows.append([model.name, count(model.parameters), count(model.layers), model.measured])
     return TableView("What is compared", ["checkpoint", "parameters", "layers", "matrices measured"], rows)
 
 
@@ -130,9 +125,9 @@ def _table(models: list[Weights], field: str) -> TableView:
         for role in in_order(role for roles in by_role for role in roles)
     ]
     compared = f"gaussian_{field}" in {one.name for one in fields(ComponentRow)}
-    title = f"{TABLES[field]} (ratio to Gaussian matrices)" if compared else TABLES[field]
-    brief = field in BRIEF
-    return TableView(title, ["component", *(model.name for model in models)], rows, brief=brief, folded=not brief)
+    head = f"{TABLES[field]} (ratio to Gaussian)" if compared else TABLES[field]
+    columns = ["component", *(model.name for model in models)]
+    return TableView(head, columns, rows, brief=field in BRIEF, folded=field in FOLDED)
 
 
 def _cell(row: ComponentRow | None, field: str) -> str:

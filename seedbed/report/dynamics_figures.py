@@ -13,15 +13,9 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from seedbed.facts.fact import in_order
 from seedbed.measure.trajectory import MEASURES, Reference, TrajectoryRow, curve, grouped
+from seedbed.report.measures import NAMES
 from seedbed.report.style import ARMS, GREY, INK, WIDTH, log_scale, panels, style
 
-LABELS = {
-    "stable_rank": "stable rank",
-    "row_cosine": "mean |cos| of rows",
-    "entropy_rank": "effective rank (entropy)",
-    "er99": "ER@99",
-    "std": "std of entries",
-}
 LOGARITHMIC = ("stable_rank", "std")  # they move over decades
 LINES: tuple[Literal["-"], Literal["--"]] = ("-", "--")  # of the runs after the fourth, whose colours repeat
 COLUMNS = 4
@@ -48,7 +42,7 @@ def measure_figure(
             panel.set_visible(False)
         for panel in axes[: len(components)][-columns:]:  # the lowest of each column
             panel.tick_params(labelbottom=True)
-        figure.supylabel(LABELS[measure], fontsize=10)
+        figure.supylabel(NAMES[measure], fontsize=10)
         _finish(figure, runs, over, band=any(row.layer is not None for row in rows), gaussian=measure != "std")
         return figure
 
@@ -68,7 +62,7 @@ def layer_figure(
                 panel = axes[place * len(fields) + column]
                 _panel(panel, [row for row in own if row.component == component], references, runs, measure, over)
                 if place == 0:
-                    panel.set_title(LABELS[measure])
+                    panel.set_title(NAMES[measure])
             axes[place * len(fields)].set_ylabel(component, fontweight="bold")
         for panel, measure in zip(axes, fields, strict=False):
             _scale(panel, measure, over)

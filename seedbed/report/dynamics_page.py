@@ -7,8 +7,9 @@ from seedbed.facts.fact import in_order
 from seedbed.measure.cosine import MEAN_ROWS
 from seedbed.measure.trajectory import MEASURES, TurnRow, thinned
 from seedbed.report.dynamics_claims import claims
-from seedbed.report.dynamics_figures import LABELS, Over, layer_figure, measure_figure
+from seedbed.report.dynamics_figures import Over, layer_figure, measure_figure
 from seedbed.report.dynamics_rows import Dynamics
+from seedbed.report.measures import EFFECTIVE_RANK, ENERGY, NAMES, heading
 from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
 
@@ -21,8 +22,8 @@ DEFINITIONS = {
     "Stable rank": "‖W‖²_F / σ₁², σ the singular values in descending order (S0).",
     "Mean |cos| of rows": "Mean absolute cosine over pairs of different rows; of "
     f"{MEAN_ROWS:,} evenly spaced rows where there are more (S0 fig. 4).",
-    "Effective rank (entropy)": "exp(−Σ p ln p) with p = σ / Σσ (S2).",
-    "ER@99": "The least share of singular values that holds 99 % of Σσ² (S1).",
+    "Effective rank": EFFECTIVE_RANK,
+    "ER@q % (share of r)": ENERGY,
     "Std": "Of all entries of a matrix around their mean.",
     "Mean, range": "Over the matrices of a component, one a layer: the range is how layers differ, no error bar. A "
     "step at which one of them has no number is left out of the mean.",
@@ -44,8 +45,8 @@ def dynamics_page(result: Dynamics, provenance: Mapping[str, str], over: Over = 
         Picture(
             name,
             measure_figure(rows, references, name, over),
-            f"{_heading(name)} of {names}. Lines: means over the layers; bands: from the least to the greatest layer.",
-            f"{LABELS[name]} over training, by component",
+            f"{heading(name)} of {names}. Lines: means over the layers; bands: from the least to the greatest layer.",
+            f"{NAMES[name]} over training, by component",
         )
         for name in MEASURES
     ]
@@ -112,10 +113,6 @@ def _summaries(result: Dynamics) -> list[TableView]:
     return tables
 
 
-def _heading(measure: str) -> str:
-    return LABELS[measure][0].upper() + LABELS[measure][1:]
-
-
 def _moved(row: TurnRow | None, turn: Literal["least", "most"]) -> str:
     if row is None:
         return "–"
@@ -137,7 +134,7 @@ def _turn_tables(rows: list[TurnRow]) -> list[TableView]:
             )
             for row in own
         ]  # fmt: skip
-        title = f"{_heading(measure)}: means over the layers"
+        title = f"{heading(measure)}: means over the layers"
         tables.append(TableView(title, columns, cells, left=2, brief=False, folded=measure not in SUMMED_UP))
     return tables
 

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from seedbed.facts.fact import in_order
 from seedbed.measure.rows import WeightRow
 from seedbed.measure.sink import SinkReport
+from seedbed.report.measures import NAMES
 from seedbed.report.style import (
     AFTER,
     BEFORE,
@@ -30,11 +31,7 @@ from seedbed.report.style import (
 MetricsRow = dict[str, Any]
 MAX_POINTS = 600  # a curve is not wider than that in pixels
 
-COMPONENT_MEASURES = {
-    "stable_rank": "stable rank",
-    "entropy_rank": "effective rank (entropy)",
-    "std": "std of entries",
-}
+COMPONENT_MEASURES = {name: NAMES[name] for name in ("stable_rank", "entropy_rank", "std")}
 
 
 def kind(metrics: Sequence[MetricsRow], name: str) -> list[MetricsRow]:

@@ -15,8 +15,9 @@ from seedbed.measure.spectra import gaussian_stats
 from seedbed.measure.trajectory import Reference, TrajectoryRow, initial, left_out, measures, recorded, references
 from seedbed.report import figures
 from seedbed.report.dynamics_claims import claims
-from seedbed.report.dynamics_figures import LABELS, measure_figure
+from seedbed.report.dynamics_figures import measure_figure
 from seedbed.report.gradients_figure import gradients_figure
+from seedbed.report.measures import NAMES
 from seedbed.report.render import inline, render
 from seedbed.train.metrics import METRICS
 
@@ -91,7 +92,7 @@ def _figures(report: RunReport, rows: Sequence[TrajectoryRow], references: Seque
         show("gradients", gradients_figure(gradients), "Sizes of the gradient's entries over steps, by component")
     if rows:
         for measure in TRAJECTORIES:
-            show(measure, measure_figure(rows, references, measure), f"{LABELS[measure]} over steps, by component")
+            show(measure, measure_figure(rows, references, measure), f"{NAMES[measure]} over steps, by component")
     weights = report.weights_before, report.weights_after
     if any(weights):
         show("components", figures.components_figure(*weights), "Rank and scale of each component")

@@ -10,10 +10,12 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from scipy.stats import norm
 
 from seedbed.facts.fact import in_order
+from seedbed.measure.density import REACH
 from seedbed.measure.gaussian import gaussian_spectra
-from seedbed.report.style import ARMS, GREY, INK, WIDTH, labelled, log_scale, panels, short, style
+from seedbed.report.style import ARMS, GREY, INK, WIDTH, labelled, log_scale, panels, style
 from seedbed.report.weights_rows import CosineMap, DensityRow, Spectrum, Weights
 
 CURVES = 12  # of a component, at most, over evenly spaced layers
@@ -83,26 +85,24 @@ def mean_spectra_figure(models: Sequence[Weights]) -> Figure:
 
 
 def densities_figure(models: Sequence[Weights]) -> Figure:
-    """The density of each component's entries, logarithmic, beside a normal one of the same mean and std."""
+    """The density of each component's standardized entries, logarithmic, beside the standard normal one."""
     roles = in_order(row.role for model in models for row in model.densities)
     with style():
         figure, axes = _grid(len(roles))
+        at = np.linspace(-REACH, REACH, POINTS)
         for panel, role in zip(axes, roles, strict=False):
             rows = [(i, row) for i, model in enumerate(models) for row in model.densities if row.role == role]
             for index, row in rows:
-                at, density = np.array(row.at), np.array(row.density)
-                normal = np.exp(-(((at - row.mean) / row.std) ** 2) / 2) / (row.std * math.sqrt(2 * math.pi))
-                color = ARMS[index][0]
-                dashes = {"color": color if len(models) > 1 else GREY, "linestyle": "--", "linewidth": 0.9, "zorder": 2}
-                panel.plot(at, np.where(normal > 0, normal, np.nan), **dashes)
-                panel.plot(at, np.where(density > 0, density, np.nan), color=color, label=models[index].name, zorder=3)
+                density = np.array(row.density)
+                curve = {"color": ARMS[index][0], "label": models[index].name, "zorder": 3}
+                panel.plot(row.at, np.where(density > 0, density, np.nan), **curve)
+            panel.plot(at, norm.pdf(at), "--", color=GREY, linewidth=0.9, zorder=4)
             _density_axes(panel, [row for _, row in rows])
             panel.set_title(role)
-        figure.supxlabel("value of an entry", fontsize=10)
+        figure.supxlabel("(entry − mean) / std, of its matrix", fontsize=10)
         figure.supylabel("density", fontsize=10)
         named = labelled(axes) if len(models) > 1 else [axes[0].plot([], [], color=ARMS[0][0], label="entries")[0]]
-        label = "normal of the same mean and std"
-        normal = axes[0].plot([], [], "--", color=GREY, linewidth=0.9, label=label)[0]
+        normal = axes[0].plot([], [], "--", color=GREY, linewidth=0.9, label="standard normal")[0]
         figure.legend(handles=[*named, normal], loc="outside upper right", ncols=4)
         return figure
 
@@ -111,9 +111,7 @@ def _density_axes(axes: Axes, rows: Sequence[DensityRow]) -> None:
     peaks = [max(row.density) for row in rows]
     axes.set_ylim(FLOOR * min(peaks), 2 * max(peaks))
     log_scale(axes, "y", 4)
-    axes.set_xlim(min(row.at[0] for row in rows), max(row.at[-1] for row in rows))
-    axes.xaxis.set_major_locator(MaxNLocator(3))
-    axes.xaxis.set_major_formatter(lambda x, _: short(x))
+    axes.set(xlim=(-REACH, REACH), xticks=range(1 - REACH, REACH, 2))
 
 
 def cosines_figure(lines: Sequence[tuple[str, Sequence[CosineMap]]]) -> Figure:

@@ -12,16 +12,14 @@ from seedbed.facts.fact import in_order
 from seedbed.laws.cohort import Cohort, Curve
 from seedbed.measure.density import z_scores
 from seedbed.measure.rows import ComponentRow, ProfileRow
+from seedbed.report.measures import NAMES
 from seedbed.report.style import ARMS, FAINT, GREY, INK, WIDTH, labelled, log_scale, panels, short, style
 from seedbed.report.weights_rows import Weights
 
 COMPONENT_MEASURES = {
-    "std": "std of entries",
-    "stable_rank": "stable rank",
-    "entropy_rank": "effective rank (entropy)",
-    "er99": "ER@99 %, share of r",
+    **{name: NAMES[name] for name in ("std", "stable_rank", "entropy_rank", "er99")},
     "condition": "condition number κ",
-    "row_cosine": "mean |cos| of rows",
+    "row_cosine": NAMES["row_cosine"],
 }
 DEPTH_MEASURES = {
     "rms": "RMS",

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from seedbed.facts.fact import in_order
 from seedbed.measure.cosine import MEAN_ROWS
 from seedbed.measure.rows import ComponentRow, MatrixRow, ratio
+from seedbed.report.measures import EFFECTIVE_RANK, ENERGY, NAMES
 from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
 from seedbed.report.spectra_figures import CURVES, cosines_figure, densities_figure, spectra_figure
@@ -12,11 +13,7 @@ from seedbed.report.weights_figures import components_figure, depth_figure, tren
 from seedbed.report.weights_rows import CosineMap, Weights
 
 MEASURES = {
-    "stable_rank": "stable rank",
-    "entropy_rank": "effective rank",
-    "er90": "ER@90",
-    "er95": "ER@95",
-    "er99": "ER@99",
+    **{name: NAMES[name] for name in ("stable_rank", "entropy_rank", "er90", "er95", "er99")},
     "condition": "κ",
     "row_cosine": "|cos|",
 }
@@ -36,8 +33,8 @@ DEFINITIONS = {
     "RMS": "‖W‖F / √(mn) of an m × n matrix W, ‖W‖F the root of the sum of its squared entries.",
     "σ₁ … σᵣ": "Singular values of W in float64, whatever the weights are stored in; r = min(m, n).",
     "stable rank": "‖W‖F² / σ₁² (S0): r when all singular values are equal, 1 for rank one.",
-    "effective rank": "exp(−Σ p log p), p = σ / Σσ (S2).",
-    "ER@q": "The share of the r singular values, largest first, that q % of the sum of all squares takes (S1).",
+    "effective rank": EFFECTIVE_RANK,
+    "ER@q % (share of r)": ENERGY,
     "κ": "σ₁ / σᵣ, infinite when σᵣ is zero to the precision of the decomposition (S1). Its mean over square matrices "
     "diverges, so the median is beside it.",
     "|cos|": f"Mean absolute cosine over all pairs of different rows, at most {MEAN_ROWS:,} evenly spaced ones (S0). "
@@ -46,8 +43,8 @@ DEFINITIONS = {
     "Gaussian, ratio": "The same measure of a matrix of that shape with independent N(0, 1) entries (of ranks and ER "
     "the mean over drawn spectra, of κ the median, |cos| exactly), and the ratio to it: most of what ranks and κ say "
     "about a weight is the shape of the matrix.",
-    "attn.qkv": "Queries, keys and values below each other as one matrix, as S2 measures them; beside the "
-    "three, not in their place.",
+    "attn.qkv": "Queries, keys and values below each other as one joint matrix, as S2 measures them: beside the three, "
+    "not in their place, and counted apart from them. Where a model stores them interleaved there is only this one.",
     "relative depth": "layer / (layers − 1): 0 at the first layer, 1 at the last (S2).",
     "S0, S1, S2": "Where a definition is from: the papers on small initialization (S0), on end-to-end training of a "
     "1.2B model (S1), and on component-wise spectral initialization (S2).",
@@ -57,12 +54,11 @@ DEFINITIONS = {
 
 def weights_page(result: Weights, provenance: Mapping[str, str]) -> Page:
     """What `seedbed analyze weights` shows of ``result``; ``provenance`` says how it came about."""
-    measured = [row for row in result.matrices if row.stable_rank is not None]
     tiles = {
         "parameters": count(result.parameters),
         "layers": count(result.layers),
-        "matrices measured": f"{len(measured)} of {len(result.matrices)}",
-        "without all numbers": count(len(result.problems)),
+        "matrices measured": result.measured,
+        "without all numbers": count(sum(row.problem is not None for row in result.matrices if not row.joint)),
     }
     return Page(
         title=f"Weights of {result.name}",
@@ -169,10 +165,12 @@ def values_picture(models: Sequence[Weights]) -> Picture:
     return Picture(
         "densities",
         densities_figure(models),
-        "How the entries of each component are distributed, on a logarithmic axis on which a normal distribution is a "
-        f"parabola: a Gaussian kernel estimate over {count(sampled[0])} to {count(sampled[-1])} entries a component, "
-        "evenly spaced, as many of each of its matrices.",
-        "Densities of entries by component, beside normal ones",
+        "Which shape the entries of each component are distributed in: each less the mean of its matrix, over the std "
+        "of its matrix, so that layers of unlike scale do not make heavy tails together; rows of unlike scale within a "
+        "matrix still do. On a logarithmic axis, where a normal distribution is a parabola: a Gaussian kernel estimate "
+        f"over {count(sampled[0])} to {count(sampled[-1])} entries a component, evenly spaced, as many of each of its "
+        "matrices but for those whose entries are all equal. Bumps near the lower edge are a few entries each.",
+        "Densities of standardized entries by component, beside the standard normal one",
     )
 
 

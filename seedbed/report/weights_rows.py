@@ -30,18 +30,16 @@ class SingularValue:
 
 @dataclass(frozen=True)
 class DensityRow:
-    """How the entries of all matrices of a component are distributed: a kernel estimate on a grid of values."""
+    """How the entries of all matrices of a component are distributed, each matrix in its own standard units, (entry -
+    mean) / std: a kernel estimate on a grid of values."""
 
     role: str
     entries: int
     sampled: int
     """Entries that the estimate is made of, as many of each matrix."""
-    mean: float
-    std: float
-    """Of all entries, each matrix weighing the same."""
     at: list[float]
     density: list[float]
-    """Per unit of value."""
+    """Per standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +72,16 @@ class Weights:
     cosines: Rows[CosineMap] = field(default_factory=Rows)
     unmeasured: int = 0
     """Matrices that were left out because all would have taken too long."""
+
+    @property
+    def measured(self) -> str:
+        """How many matrices have a spectrum, each counted once, and behind that how many joint ones of those."""
+        alone, joint = ([row for row in self.matrices if row.joint is wanted] for wanted in (False, True))
+        found, both = (sum(row.stable_rank is not None for row in rows) for rows in (alone, joint))
+        told = f"{found} of {len(alone)}"
+        if not joint:
+            return told
+        return f"{told} and {both} joint" if both == len(joint) else f"{told} and {both} of {len(joint)} joint"
 
     @property
     def singular_values(self) -> Rows[SingularValue]:

@@ -1,1 +1,1 @@
-"""Studies: grids of runs, their statistics and their reports."""
+"""Grids of runs: a plan as data, engines that carry it out, statistics of what came."""

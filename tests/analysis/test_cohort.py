@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from seedbed.laws.cohort import GRID, Member
 
 
 def ranks(matrix: torch.Tensor) -> Values:
-    """RMS, entropy rank and its share by numpy, apart from the code that is tested."""
+    """RMS, effective rank and its share by numpy, apart from the code that is tested."""
     values = np.linalg.svd(matrix.double().numpy(), compute_uv=False)
     p = values / values.sum()
     rank = math.exp(-(p * np.log(p)).sum())
@@ -223,10 +224,21 @@ def test_one_layer_has_no_trend(tmp_path):
 
 
 def made(name: str, **curves: dict[float, float]) -> Measured:
-    """A checkpoint with given RMS; entropy rank and its share are 10 and 100 times that."""
+    """A checkpoint with given RMS; effective rank and its share are 10 and 100 times that."""
     member = Member(name=name, layers=3, width=8, parameters=1, sha256=(name,), left_out=())
     told = {c: {z: Values(x, 10 * x, 100 * x) for z, x in curve.items()} for c, curve in curves.items()}
     return Measured(member, told)
+
+
+def test_the_same_files_count_once_in_any_order_and_whatever_the_configuration_says():
+    found = []
+    for name, layers, sha256 in (("a", 3, ("x", "y")), ("b", 2, ("y", "x")), ("c", 3, ("x", "z"))):
+        one = made(name, up={0.0: 1.0, 1.0: 1.0})
+        found.append(replace(one, member=one.member.model_copy(update={"layers": layers, "sha256": sha256})))
+    a, b, c = found
+    with pytest.raises(InputError, match="a and b are the same weights"):
+        pool([a, b], "", "")
+    assert len(pool([a, c], "", "").members) == 2
 
 
 def test_checkpoints_of_different_depth_meet_at_common_depths():

@@ -39,7 +39,7 @@ def gpt2(tmp_path_factory) -> Path:
 
 def test_a_run_alone_is_compared_with_its_first_weights(run):
     initial, trained = analyze(sources([run])).models
-    assert (initial.name, trained.name) == ("run, initialized", "run")
+    assert (initial.name, trained.name) == ("run, initialized", "run, step 3")
     kept = json.loads((run / "initial.json").read_text())["weights"]
     assert [row.stable_rank for row in initial.matrices] == [row["stats"]["stable_rank"] for row in kept]
     assert [row.depth for row in initial.matrices] == [
@@ -59,13 +59,13 @@ def test_names_are_short_and_tell_apart(run, tmp_path):
     assert [one.name for one in found] == ["run, initialized", "run, step 1", "run, step 3"]
     other = tmp_path / "run"
     shutil.copytree(steps / "step_00000001", other)
-    assert [one.name for one in sources([run, other])] == [str(run), str(other)]
+    assert [one.name for one in sources([run, other])] == [f"{run}, step 3", str(other)]
 
 
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
-        (lambda run, gpt2: [run, run / "checkpoints" / LAST], "run and run, step 3 are the same weights"),
+        (lambda run, gpt2: [run, run / "checkpoints" / LAST], r"run and .*step_00000003 are the same weights"),
         (lambda run, gpt2: [gpt2], r"gpt2: one checkpoint, and nothing to compare it with"),
         (lambda run, gpt2: [run / "checkpoints" / LAST], r"one checkpoint, and nothing to compare it with"),
         (lambda run, gpt2: [run] * 9, "9 checkpoints: a figure tells 8 apart"),
@@ -98,7 +98,7 @@ def test_models_of_different_kinds_meet_over_relative_depth(run, gpt2):
     assert set(tables) == {"matrices", "components", "profiles", "spectra"}
     assert tables["components"].to_csv().startswith("checkpoint,role,matrices,")
     assert [row.checkpoint for row in tables["matrices"]] == [
-        *["run"] * len(ours.matrices), *["gpt2"] * len(theirs.matrices),
+        *["run, step 3"] * len(ours.matrices), *["gpt2"] * len(theirs.matrices),
     ]  # fmt: skip
     assert tables["matrices"][-1].stable_rank == theirs.matrices[-1].stable_rank
 

@@ -27,7 +27,8 @@ def test_weights_of_a_run(seedbed, run, undrawn, tmp_path):
     code, printed, err = seedbed("analyze", "weights", run, "-o", out)
     assert code == 0, err
     assert "Components: scale, rank, directions of rows" in printed
-    assert "(18 of 18)" not in printed and "18 of 18 matrices" in err
+    assert "(18 of 18)" not in printed and "18 of 18 (16 matrices and 2 joint)" in err
+    assert "matrices measured: 16 of 16 and 2 joint" in printed
     assert sorted(file.name for file in out.iterdir()) == [
         "components.csv", "figures", "matrices.csv", "profiles.csv", "report.html", "result.json", "spectra.csv",
     ]  # fmt: skip
@@ -48,7 +49,8 @@ def test_weights_of_a_run(seedbed, run, undrawn, tmp_path):
 def test_a_run_compared_with_its_first_weights(seedbed, run):
     code, printed, err = seedbed("analyze", "compare", run)
     assert code == 0, err
-    assert "run, initialized" in printed and "Stable rank (ratio to Gaussian matrices)" in printed
+    assert "run, initialized" in printed and "Stable rank (ratio to Gaussian)" in printed
+    assert printed.splitlines()[-1].startswith("all rows ") and len(printed.splitlines()) < 50
 
 
 def test_wrong_input_is_one_line_and_nothing_is_written(seedbed, run, tmp_path):

@@ -134,6 +134,23 @@ SPECIAL = {
         "model.layers.0.self_attn.q_proj.weight": "attn.q",
         "model.layers.0.feed_forward.down_proj.weight": "mlp.down",
     },
+    "nemotron_h": {
+        "model.layers.0.mixer.out_proj.weight": "linear",
+        "model.layers.1.mixer.gate.weight": "moe.router",
+        "model.layers.1.mixer.experts.3.up.weight": "mlp.up",
+        "model.layers.1.mixer.shared_experts.down_proj.weight": "mlp.down",
+        "model.layers.2.mixer.q_proj.weight": "attn.q",
+        "model.layers.2.mixer.o_proj.weight": "attn.o",
+    },
+    "qwen3_moe": {"model.layers.0.mlp.gate.weight": "moe.router"},
+    "granite_moe": {
+        "model.layers.1.shared_mlp.gate.weight": "mlp.gate",
+        "model.layers.1.shared_mlp.output_linear.weight": "mlp.down",
+        "model.layers.1.block_sparse_moe.router.weight": "moe.router",
+    },
+    "hunyuan_moe": {"model.layers.0.mlp.gate.wg.weight": "moe.router"},
+    "glm4": {"model.layers.0.mlp.up.weight": "mlp.up"},
+    "starcoder2": {"model.layers.1.mlp.c_proj.weight": "mlp.down"},
     "gpt_oss": {"model.layers.0.self_attn.sinks": "kept", "model.layers.0.mlp.experts.down_proj_bias": "bias"},
 }
 

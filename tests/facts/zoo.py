@@ -222,6 +222,32 @@ def cvt() -> nn.Module:
     return hf.CvtForImageClassification(hf.CvtConfig(embed_dim=[8, 16, 16], num_heads=[1, 2, 2], depth=[1, 2, 3]))
 
 
+def nemotron_h() -> nn.Module:
+    """Every block has a ``mixer``, of four kinds in turn."""
+    return hf.NemotronHForCausalLM(
+        hf.NemotronHConfig(
+            **{key: value for key, value in LLAMA.items() if key != "num_hidden_layers"}, head_dim=8,
+            layers_block_type=["mamba", "moe", "attention"], n_routed_experts=4, num_experts_per_tok=2,
+            moe_intermediate_size=24, moe_shared_expert_intermediate_size=24, mamba_num_heads=4, mamba_head_dim=8,
+            ssm_state_size=4, n_groups=2, chunk_size=8,
+        )
+    )  # fmt: skip
+
+
+def granite_moe() -> nn.Module:
+    config = hf.GraniteMoeSharedConfig(**LLAMA, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=24)
+    return hf.GraniteMoeSharedForCausalLM(config)
+
+
+def qwen3_moe() -> nn.Module:
+    config = hf.Qwen3MoeConfig(**LLAMA, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
+    return hf.Qwen3MoeForCausalLM(config)
+
+
+def hunyuan_moe() -> nn.Module:
+    return hf.HunYuanMoEV1ForCausalLM(hf.HunYuanMoEV1Config(**LLAMA, head_dim=8, num_experts=4, moe_topk=2))
+
+
 GPT = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
 MAMBA = {"vocab_size": 64, "hidden_size": 32, "state_size": 4, "num_hidden_layers": 2}
@@ -284,5 +310,11 @@ FAMILIES: dict[str, tuple[Callable[[], nn.Module], Callable[[], dict[str, Tensor
     ),
     "mamba": (lambda: hf.MambaForCausalLM(hf.MambaConfig(**MAMBA)), ids),
     "falcon_h1": (falcon_h1, ids),
+    "nemotron_h": (nemotron_h, ids),
+    "qwen3_moe": (qwen3_moe, ids),
+    "granite_moe": (granite_moe, ids),
+    "hunyuan_moe": (hunyuan_moe, ids),
+    "glm4": (lambda: hf.Glm4ForCausalLM(hf.Glm4Config(**{**LLAMA, "pad_token_id": 0}, head_dim=8)), ids),
+    "starcoder2": (lambda: hf.Starcoder2ForCausalLM(hf.Starcoder2Config(**LLAMA)), ids),
     "mamba2": (lambda: hf.Mamba2ForCausalLM(hf.Mamba2Config(**MAMBA, num_heads=4, head_dim=16, n_groups=2)), ids),
 }  # fmt: skip

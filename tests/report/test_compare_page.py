@@ -20,13 +20,29 @@ def test_a_column_a_checkpoint_and_the_ratio_to_gaussian_matrices():
     assert [picture.name for picture in page.pictures] == [
         "components", "depth", "spectra", "densities", "cosines-attn-q", "cosines-mlp-up",
     ]  # fmt: skip
-    views = {view.title.partition(" (")[0]: view for section in page.sections for view in section.tables}
+    views = {
+        view.title.removesuffix(" (ratio to Gaussian)"): view for section in page.sections for view in section.tables
+    }
     ranks = views["Stable rank"]
     assert list(ranks.columns) == ["component", "a", "b"]
     row = next(row for row in a.components if row.role == "attn.o")
     share = number(row.stable_rank / row.gaussian_stable_rank, 2)
     assert next(line for line in ranks.rows if line[0] == "attn.o")[1] == f"{number(row.stable_rank)} ({share})"
-    assert {"ER@90", "κ, median", "κ, mean", "Std of entries"} <= set(views)
+    assert {"ER@90 % (share of r)", "κ, median", "κ, mean", "Std of entries"} <= set(views)
+    assert {title for title, view in views.items() if view.folded} == {
+        "ER@90 % (share of r)", "ER@95 % (share of r)", "κ, mean",
+    }  # fmt: skip
+
+
+def test_the_terminal_has_about_forty_lines():
+    a, b = made("a", layers=2), made("b", 1, layers=2)
+    page = compare_page(Comparison([a, b]), read_cohort(None), {})
+    brief = [view for section in page.sections for view in section.tables if view.brief]
+    assert [view.title.removesuffix(" (ratio to Gaussian)") for view in brief] == [
+        "What is compared", "Stable rank", "Effective rank", "Mean |cos| of rows",
+    ]  # fmt: skip
+    assert sum(2 + len(view.rows) for view in brief) <= 45
+    assert [row[-1] for row in brief[0].rows] == [a.measured, b.measured]
     assert "gpt2-6x96 (6 layers, width 96)" in page.definitions["cohort"]
 
 

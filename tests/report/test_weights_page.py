@@ -21,7 +21,7 @@ from seedbed.report.spectra_figures import (
     mean_spectra_figure,
     spectra_figure,
 )
-from seedbed.report.style import ARMS, figure_svg
+from seedbed.report.style import ARMS, GREY, figure_svg
 from seedbed.report.weights_figures import DEPTH_MEASURES, components_figure, depth_figure, trends_figure
 from seedbed.report.weights_page import component_views, weights_page, zero_rows_told
 from seedbed.report.weights_rows import Spectrum
@@ -109,14 +109,15 @@ def test_several_models_are_the_medians_of_their_spectra(weights):
     assert axes.get_lines()[0].get_ydata()[-1] == pytest.approx(np.median(ends))
 
 
-def test_a_density_stands_beside_the_normal_of_its_std(weights):
-    axes = panel(densities_figure([weights]), "mlp.up")
-    normal, entries = axes.get_lines()
+def test_densities_stand_beside_one_standard_normal(weights):
+    axes = panel(densities_figure([weights, made("b", 1)]), "mlp.up")
+    entries, other, normal = axes.get_lines()
     row = next(row for row in weights.densities if row.role == "mlp.up")
     assert list(entries.get_ydata()) == row.density
-    middle = np.argmin(np.abs(np.array(row.at) - row.mean))
-    assert normal.get_ydata()[middle] == pytest.approx(1 / (row.std * math.sqrt(2 * math.pi)), rel=0.01)
-    assert axes.get_yscale() == "log"
+    assert [line.get_color() for line in (entries, other, normal)] == [ARMS[0][0], ARMS[1][0], GREY]
+    at = np.array(normal.get_xdata())
+    assert normal.get_ydata() == pytest.approx(np.exp(-(at**2) / 2) / math.sqrt(2 * math.pi))
+    assert (axes.get_yscale(), axes.get_xlim()) == ("log", (-5, 5))
 
 
 def test_cosines_share_one_scale(weights):
@@ -168,7 +169,30 @@ def test_the_page_has_every_number_and_every_problem(weights, undrawn):
     assert not re.search(r">(nan|None)<", html)
     for row in rows:
         assert f"<td>{row.name}</td>" in html
-    assert page.tiles["matrices measured"] == f"{len(rows) - 1} of {len(rows)}"
+    assert page.tiles["matrices measured"] == f"{len(rows) - 4} of {len(rows) - 3} and 3 joint"
+    assert page.tiles["without all numbers"] == "1"
+
+
+def test_a_joint_matrix_counts_apart_from_those_it_is_made_of(weights):
+    joint = [row for row in weights.matrices if row.joint]
+    assert [(row.role, row.layer) for row in joint] == [("attn.qkv", layer) for layer in range(3)]
+    alone = Rows(row for row in weights.matrices if not row.joint)
+    assert weights.measured == f"{len(alone)} of {len(alone)} and 3 joint"
+    assert replace(weights, matrices=alone).measured == f"{len(alone)} of {len(alone)}"
+    broken = Rows([*alone, *joint[:2], replace(joint[2], problem="NaN", stable_rank=None)])
+    weights = replace(weights, matrices=broken)
+    assert weights.measured == f"{len(alone)} of {len(alone)} and 2 of 3 joint"
+    assert weights_page(weights, {}).tiles["without all numbers"] == "0"
+
+
+def test_people_read_one_name_and_find_the_column_in_its_definition(weights):
+    page = weights_page(weights, {})
+    columns = {column for section in page.sections for view in section.tables for column in view.columns}
+    for name, field in (("effective rank", "entropy_rank"), ("ER@99 % (share of r)", "er99")):
+        assert name in columns
+        assert name in {axes.get_title(loc="left") for axes in components_figure([weights]).axes}
+        assert field in page.definitions[name.replace("99", "q")]
+        assert hasattr(weights.matrices[0], field)
 
 
 def test_matrices_with_rows_of_zeros_are_named(weights, undrawn):

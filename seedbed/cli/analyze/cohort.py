@@ -27,8 +27,8 @@ def cohort(
 ) -> None:
     """How trained models are scaled, as a file that laws read.
 
-    Scale and entropy rank per component over relative depth, mean and spread over checkpoints (S2). The laws magnitude,
-    magnitude+spectrum and realistic read the file: init.cohort=FILE.
+    Scale and effective rank per component over relative depth, mean and spread over checkpoints (S2). The laws
+    magnitude, magnitude+spectrum and realistic read the file: init.cohort=FILE.
     """
     from seedbed.analysis.cohort import measure, pool
     from seedbed.data.progress import spinner
@@ -56,13 +56,13 @@ def cohort(
 
 
 def _table(result: "Cohort"):
-    """RMS and rank share of each component at the first, middle and last relative depth."""
+    """RMS and effective rank / r of each component at the first, middle and last relative depth."""
     ends = (0, len(result.depth) // 2, len(result.depth) - 1)
     rows = [
         [name, str(one.checkpoints), *(_at(curve, i) for curve in (one.rms, one.rank_share) for i in ends)]
         for name, one in result.components.items()
     ]
-    places = [f"{what} at z = {z}" for what in ("RMS", "rank share") for z in ("0", "½", "1")]
+    places = [f"{what} at z = {z}" for what in ("RMS", "effective rank / r") for z in ("0", "½", "1")]
     return table("mean ± standard deviation over checkpoints", ["component", "checkpoints", *places], rows)
 
 

@@ -1,0 +1,64 @@
+"""What a run of a study left in its folder: losses, measures, or the reason why there are none."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from seedbed.errors import InputError
+from seedbed.files.atomic import write_atomic
+
+FILE = "outcome.json"
+
+Status = Literal["finished", "diverged", "failed"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. A failed one (a killed process, a full disk) is tried again by the next `seedbed study run`; a
+    diverged one, which its own guard stopped, would diverge again.
+    """
+
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants")
+
+    key: str
+    status: Status
+    reason: str | None = None
+    nats_per_token: float | None = None  # held out, after the last step
+    bits_per_byte: float | None = None
+    steps: int = 0
+    tokens: int = 0  # that were predicted
+    curve: list[tuple[int, float]] = field(default_factory=list)  # (tokens, held-out nats a token), rising tokens
+    gradient_norms: list[tuple[int, float, float]] = field(default_factory=list)
+    """(tokens, median, largest) of the gradient norm before clipping, of the steps up to each evaluation."""
+    weights: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)
+    """(tokens, rows by component) of each look of ``train.weights_every``."""
+    before: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, Any] = field(default_factory=dict)
+    """What was observed before the first step and after the last (study/observe.py)."""
+    train_s: float = 0.0  # in steps, over all processes of the run
+    wall_s: float = 0.0  # of the process that ended it, with evaluation, checkpoints and measures
+    peak_mb: float = 0.0  # largest resident memory of that process
+    threads: int = 1
+    branched: str | None = None  # the key of the run whose checkpoint this one went on from
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+_OUTCOME = TypeAdapter(Outcome)
+
+
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    write_atomic(folder / FILE, _OUTCOME.dump_json(outcome, indent=1))
+
+
+def read_outcome(folder: Path) -> Outcome | None:
+    """The outcome in ``folder``; None where there is none yet. Raises InputError where it is damaged."""
+    path = folder / FILE
+    try:
+        return _OUTCOME.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{path}: damaged ({first['msg']}); remove the folder, and the run is made again") from None

@@ -1,0 +1,138 @@
+"""Carry a study out: what is done stays, what was interrupted goes on, what failed is told."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seedbed.config.reader import parse_file, write_yaml
+from seedbed.errors import InputError
+from seedbed.files.atomic import write_atomic
+from seedbed.files.lock import folder_lock
+from seedbed.study.outcome import FILE, Outcome, read_outcome, write_outcome
+from seedbed.study.plan import Plan, Trial
+from seedbed.study.spec import Spec, spec_from
+from seedbed.study.work import Task, Train
+
+STUDY = "study.yaml"
+
+NextTask = Callable[[], Task | None]
+"""The next task that can be begun; None where none can now. Asked again whenever a task has ended."""
+Ended = Callable[[Task, str | None], None]
+"""Told of each task that has ended; with a reason where it left no outcome."""
+Engine = Callable[[NextTask, Ended], None]
+"""Does tasks, several at a time, until none is running and none can be begun. Raises SignalStop when a signal ended
+it, after its tasks have saved."""
+
+
+@dataclass
+class Progress:
+    """How far a study is."""
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Reasons by key of runs that ended without an outcome now; the next call tries them again."""
+    running: dict[str, Trial] = field(default_factory=dict)
+
+
+def known_outcomes(plan: Plan, runs: Path) -> dict[str, Outcome]:
+    """Outcomes of the plan's runs in the folder ``runs``. Those of failed runs count as such. Raises InputError where
+    one is damaged."""
+    outcomes: dict[str, Outcome] = {}
+    while found := [
+        outcome
+        for trial in plan.trials(outcomes)
+        if trial.key not in outcomes and (outcome := read_outcome(runs / trial.key)) is not None
+    ]:
+        outcomes |= {outcome.key: outcome for outcome in found}
+    return outcomes
+
+
+def run(
+    plan: Plan, runs: Path, engine: Engine, train: Train, threads: int, tell: Callable[[Progress, Trial | None], None]
+) -> Progress:
+    """Do what is left of ``plan`` in ``runs``, a folder of run folders by key that studies may share.
+
+    ``tell`` hears of every change, with the trial that ended. Raises what the engine raises.
+    """
+    outcomes = known_outcomes(plan, runs)
+    again = {key for key, outcome in outcomes.items() if outcome.status == "failed"}
+    state = Progress({key: outcome for key, outcome in outcomes.items() if key not in again})
+
+    def next_task() -> Task | None:
+        told = state.outcomes | {key: Outcome(key, "failed", reason) for key, reason in state.failed.items()}
+        for trial in plan.ready(told):
+            if trial.key not in state.running:
+                state.running[trial.key] = trial
+                tell(state, None)
+                return _task(trial, plan.spec, runs, threads, train)
+        return None
+
+    def ended(task: Task, reason: str | None) -> None:
+        trial = state.running.pop(task.key)
+        outcome = read_outcome(runs / task.key) if reason is None else None
+        if outcome is None:
+            state.failed[task.key] = reason or "ended without an outcome"
+            folder = runs / task.key
+            if folder.is_dir():
+                write_outcome(folder, Outcome(task.key, "failed", state.failed[task.key]))
+        else:
+            state.outcomes[task.key] = outcome
+        tell(state, trial)
+
+    for key in again:
+        (runs / key / FILE).unlink(missing_ok=True)
+    engine(next_task, ended)
+    return state
+
+
+def _task(trial: Trial, spec: Spec, runs: Path, threads: int, train: Train) -> Task:
+    trunk = None if trial.trunk is None else (str(runs / trial.trunk[0]), trial.trunk[1])
+    tried = "".join(f", {path}={value:g}" for path, value in trial.tuned.items())
+    name = f"{trial.cell.name}, seed {trial.seed}{tried}"
+    return Task(trial.key, name, str(runs / trial.key), trial.config.dump(), tuple(spec.observe), trunk, threads, train)
+
+
+@contextmanager
+def study_folder(folder: Path, spec: Spec) -> Iterator[None]:
+    """Hold the study's ``folder`` for this process and keep the specification there.
+
+    Raises InputError where it holds another study, or something else; of the same study another version takes the old
+    one's place, since runs are told apart by what they are.
+    """
+    _check(folder, spec)
+    with folder_lock(folder):
+        _check(folder, spec)
+        write_atomic(folder / STUDY, write_yaml(spec.dump()))
+        yield
+
+
+def read_study(folder: Path) -> Spec:
+    """The study whose folder this is. Raises InputError where it is none."""
+    path = folder / STUDY
+    if not path.is_file():
+        raise InputError(f"{folder}: no study ({STUDY} is missing); name the folder that `seedbed study run` wrote")
+    tree = parse_file(path)
+    return spec_from(tree if isinstance(tree, dict) else {}, str(path))
+
+
+def _check(folder: Path, spec: Spec) -> None:
+    if folder.is_file():
+        raise InputError(f"{folder}: is a file; name a folder for the study")
+    if (folder / STUDY).is_file():
+        other = read_study(folder).name
+        if other != spec.name:
+            raise InputError(f"{folder}: holds another study, {other}; choose another folder for {spec.name}")
+    elif folder.is_dir() and (names := {path.name for path in folder.iterdir()} - {".lock", "runs"}):
+        raise InputError(f"{folder}: holds other files ({min(names)}); name a new folder for the study")
+
+
+def in_this_process(work: Callable[[Task], None]) -> Engine:
+    """The engine that does one task after another, here."""
+
+    def engine(next_task: NextTask, ended: Ended) -> None:
+        while (task := next_task()) is not None:
+            work(task)
+            ended(task, None)
+
+    return engine

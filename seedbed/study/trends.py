@@ -1,0 +1,188 @@
+"""What a study says beyond its last losses: learning curves, tokens to a loss, effective size, optimum."""
+
+from collections.abc import Mapping, Sequence
+
+from seedbed.measure.table import Rows
+from seedbed.report.study_rows import (
+    CurveRow,
+    FitRow,
+    GainRow,
+    KnobRow,
+    MovementRow,
+    OptimumRow,
+    TokensRow,
+)
+from seedbed.study.compared import Against, BySeed, Compared, arm, named, without
+from seedbed.study.curves import band, tokens_ratio, tokens_to_loss
+from seedbed.study.effective_size import effective_size
+from seedbed.study.optimum import Optimum, movement, optimum
+from seedbed.study.plan import Cell
+from seedbed.study.statistics import Difference, mean_interval
+
+COUNTED = {"all parameters": lambda done: done.trial.parameters, "without embeddings": lambda d: d.trial.non_embedding}
+
+SLOPE = "slope over ln width"
+
+
+def curve_rows(found: Compared) -> tuple[Rows[CurveRow], list[str]]:
+    """Bands of the runs of the whole budget; what has none, and why."""
+    rows, problems = Rows[CurveRow](), []
+    for cell, _, done in found.each(1.0):
+        try:
+            drawn = band([one.outcome.curve for one in done.values()])
+        except ValueError as error:
+            problems.append(f"learning curve of {_place(cell)}: {error}")
+            continue
+        for tokens, one in zip(drawn.tokens, drawn.intervals, strict=True):
+            row = arm(cell.levels), cell.size, tokens, one.mean, one.low, one.high, one.n, drawn.interpolated
+            rows.append(CurveRow(*row))
+    return rows, problems
+
+
+def tokens_rows(found: Compared) -> tuple[Rows[TokensRow], list[str]]:
+    """Tokens of the whole run of each level to the baseline's final loss, and the other way round."""
+    rows, problems = Rows[TokensRow](), []
+    base = named(found.plan.spec.compare.axis, found.plan.spec.compare.baseline)
+    for one in found.against():
+        pairs = found.pairs(one, 1.0)
+        if not pairs:
+            continue
+        curves = [(a.outcome.curve, b.outcome.curve) for a, b in pairs]
+        for level, target, ordered in (
+            (one.level, base, curves),
+            (base, one.level, [(b, a) for a, b in curves]),
+        ):
+            try:
+                ratio = tokens_ratio([tokens_to_loss(aim, learner) for aim, learner in ordered])
+            except ValueError as error:
+                problems.append(f"tokens of {level} to the loss of {target}, {_place(one.cell)}: {error}")
+                continue
+            told = ratio.ratio, ratio.low, ratio.high, ratio.p, ratio.n, ratio.reason
+            rows.append(TokensRow(one.others, one.cell.size, 1.0, level, target, *told))
+    return rows, problems
+
+
+def size_rows(found: Compared) -> tuple[Rows[GainRow], Rows[FitRow], list[str]]:
+    """Effective size of each level at each share, with embeddings counted and without."""
+    gains, fits, problems = Rows[GainRow](), Rows[FitRow](), []
+    if len(found.sizes) < 2:
+        return gains, fits, problems
+    base = named(found.plan.spec.compare.axis, found.plan.spec.compare.baseline)
+    for kind, alike in _kinds(found).items():
+        for share in found.shares:
+            for counted in COUNTED:
+                told = f"effective size of {', '.join(filter(None, (kind[1], kind[0])))}, share {share:g}, {counted}"
+                try:
+                    size = effective_size(*_by_size(found, alike, share, counted))
+                except ValueError as error:
+                    problems.append(f"{told}: {error}")
+                    continue
+                problems += [f"{told}: {note}" for note in size.notes]
+                for one in size.gains:
+                    numbers = one.same_as, one.gain, one.low, one.high, one.p, one.n, one.reason
+                    gains.append(GainRow(*kind, base, share, counted, size.method, one.size, *numbers))
+                for fit in size.fits:
+                    scales = fit.floor, fit.exponent, fit.base_scale, fit.arm_scale, fit.rms
+                    fits.append(FitRow(*kind, share, counted, fit.seed, *scales))
+    return gains, fits, problems
+
+
+def knob_rows(found: Compared) -> Rows[KnobRow]:
+    """Final losses over the axis whose optimum is looked for."""
+    axis, rows = found.plan.spec.optimum, Rows[KnobRow]()
+    if axis is None:
+        return rows
+    values = found.plan.spec.numbers(axis)
+    for cell, share, done in found.each():
+        loss, value = mean_interval([one.loss for one in done.values()]), values[dict(cell.levels)[axis]]
+        told = loss.mean, loss.low, loss.high, loss.n
+        rows.append(KnobRow(without(cell, axis), cell.size, share, value, *told))
+    return rows
+
+
+def optimum_rows(found: Compared) -> tuple[Rows[OptimumRow], Rows[MovementRow], list[str]]:
+    """The best value of the axis at each size and share, and whether it moves with width."""
+    optima, movements, problems = Rows[OptimumRow](), Rows[MovementRow](), []
+    axis = found.plan.spec.optimum
+    if axis is None:
+        return optima, movements, problems
+    for others in dict.fromkeys(without(cell, axis) for cell in found.plan.cells):
+        for share in found.shares:
+            by_width: dict[float, Optimum] = {}
+            for size in found.sizes:
+                cells = [cell for cell in found.plan.cells if cell.size == size and without(cell, axis) == others]
+                known = [cell for cell in cells if found.done(cell, share)]
+                try:
+                    one = optimum(_by_value(found, cells, share))
+                except ValueError as error:
+                    told = ", ".join(filter(None, (others, size)))
+                    problems.append(f"optimum of {axis} at {told}, share {share:g}: {error}")
+                    continue
+                width = next(iter(found.done(known[0], share).values())).trial.config.model.d_model
+                by_width[width] = one
+                points = ", ".join(f"{value:g}" for value in one.points)
+                told = one.at, one.low, one.high, len(one.seeds), points, one.reason, "; ".join(one.notes)
+                optima.append(OptimumRow(others, size, width, share, *told))
+            movements += _movements(others, share, by_width)
+    return optima, movements, problems
+
+
+def _movements(others: str, share: float, by_width: Mapping[float, Optimum]) -> list[MovementRow]:
+    if len(by_width) < 2:
+        return []
+    try:
+        found = movement(by_width)
+    except ValueError as error:
+        return [_moved(others, share, SLOPE, None, None, str(error))]
+    rows = [_moved(others, share, SLOPE, found.slope, None, found.reason)]
+    for pair in found.pairs:
+        rows.append(_moved(others, share, f"{pair.narrow:g} to {pair.wide:g}", pair.moved, pair.p_holm, ""))
+    return rows
+
+
+def _moved(
+    others: str, share: float, what: str, one: Difference | None, p_holm: float | None, reason: str
+) -> MovementRow:
+    if one is None:
+        return MovementRow(others, share, what, None, None, None, None, None, 0, reason)
+    return MovementRow(others, share, what, one.mean, one.low, one.high, one.p, p_holm, one.n, reason)
+
+
+def _kinds(found: Compared) -> dict[tuple[str, str], list[Against]]:
+    """Comparisons by (others, level): one a size."""
+    kinds: dict[tuple[str, str], list[Against]] = {}
+    for one in found.against():
+        kinds.setdefault((one.others, one.level), []).append(one)
+    return kinds
+
+
+def _by_size(
+    found: Compared, alike: Sequence[Against], share: float, counted: str
+) -> tuple[dict[int, dict[float, float]], dict[int, dict[float, float]]]:
+    """Losses of baseline and level by seed and size. The size is the baseline's where the level has more parameters,
+    such as a gate's: the question is which baseline does as well."""
+    base: dict[int, dict[float, float]] = {}
+    level: dict[int, dict[float, float]] = {}
+    for one in alike:
+        done = found.done(one.base, share)
+        for runs, losses in ((done, base), (found.done(one.cell, share), level)):
+            if done:
+                size = COUNTED[counted](next(iter(done.values())))
+                for seed, run in runs.items():
+                    losses.setdefault(seed, {})[size] = run.loss
+    return base, level
+
+
+def _by_value(found: Compared, cells: Sequence[Cell], share: float) -> dict[int, dict[float, float]]:
+    assert found.plan.spec.optimum is not None
+    values = found.plan.spec.numbers(found.plan.spec.optimum)
+    losses: dict[int, dict[float, float]] = {}
+    for cell in cells:
+        runs: BySeed = found.done(cell, share)
+        for seed, run in runs.items():
+            losses.setdefault(seed, {})[values[dict(cell.levels)[found.plan.spec.optimum]]] = run.loss
+    return losses
+
+
+def _place(cell: Cell) -> str:
+    return arm(cell.levels) if cell.size == "base" else f"{arm(cell.levels)}, {cell.size}"

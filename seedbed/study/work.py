@@ -1,0 +1,123 @@
+"""One run of a study, in a process of its own: train, observe, write down how it ended."""
+
+import resource
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seedbed.analysis.run import versions
+from seedbed.config import Config
+from seedbed.config.load import from_tree
+from seedbed.data.store import Store
+from seedbed.errors import GuardStop
+from seedbed.study.observe import observe
+from seedbed.study.outcome import Outcome, Status, write_outcome
+from seedbed.train.metrics import read_metrics
+from seedbed.train.run import write_config
+from seedbed.train.setup import checkpoint_of, initial_model, load_weights
+
+Train = Callable[[Config], Any]
+"""Trains a configuration in its ``run.dir`` to its end, from where that stands: seedbed.api.fit without a page."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What an engine has to do for a run; plain values, so that it can be sent to another machine."""
+
+    key: str
+    name: str
+    folder: str
+    config: dict[str, Any]
+    observe: tuple[str, ...]
+    trunk: tuple[str, int] | None
+    """Folder of the run to branch off, and after which step."""
+    threads: int
+    train: Train
+
+
+def work(task: Task) -> None:
+    """Do a task. Its outcome, finished or diverged, stands in its folder when this returns.
+
+    Raises what is not the run's own end: a signal, a full disk, our own mistakes.
+    """
+    torch.set_num_threads(task.threads)
+    began, folder = time.perf_counter(), Path(task.folder)
+    config = from_tree(task.config | {"run": task.config["run"] | {"dir": task.folder}}, task.name)
+    branched = None if task.trunk is None else _branch(Path(task.trunk[0]), task.trunk[1], folder, config)
+    status: Status
+    try:
+        task.train(config)
+    except GuardStop as stop:
+        status, reason = "diverged", str(stop)
+    else:
+        status, reason = "finished", None
+    found = gathered(folder) | (observed(config, folder, task.observe) if status == "finished" else {})
+    outcome = Outcome(
+        key=task.key, status=status, reason=reason, threads=task.threads, versions=versions(), branched=branched,
+        wall_s=time.perf_counter() - began, peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, **found,
+    )  # fmt: skip
+    write_outcome(folder, outcome)
+
+
+def gathered(folder: Path) -> dict[str, Any]:
+    """What the metrics of a run say of it, as fields of its outcome."""
+    rows = read_metrics(folder)
+    trained = [row for row in rows if row["kind"] == "train"]
+    evaluated = [row for row in rows if row["kind"] == "eval"]
+    tokens = {row["step"]: row["tokens"] for row in trained}
+    norms, last = [], 0
+    for row in evaluated:
+        span = [x["grad_norm"] for x in trained if last < x["step"] <= row["step"]]
+        if span:
+            norms.append((tokens[row["step"]], statistics.median(span), max(span)))
+        last = row["step"]
+    end = evaluated[-1] if evaluated else {}
+    return {
+        "nats_per_token": end.get("nats_per_token"),
+        "bits_per_byte": end.get("bits_per_byte"),
+        "steps": trained[-1]["step"] if trained else 0,
+        "tokens": trained[-1]["tokens"] if trained else 0,
+        "train_s": trained[-1]["seconds"] if trained else 0.0,
+        "curve": [(tokens[row["step"]], row["nats_per_token"]) for row in evaluated if row["step"] in tokens],
+        "gradient_norms": norms,
+        "weights": [(row["tokens"], row["components"]) for row in rows if row["kind"] == "weights"],
+    }
+
+
+def observed(config: Config, folder: Path, what: tuple[str, ...]) -> dict[str, Any]:
+    """``before`` and ``after`` of the run in ``folder``, as fields of its outcome."""
+    if not what:
+        return {}
+    assert config.data.store is not None
+    store = Store(config.data.store)
+    model, _ = initial_model(config)
+    before = observe(model, store, what)
+    load_weights(model, checkpoint_of(folder))
+    return {"before": before, "after": observe(model, store, what)}
+
+
+def _branch(trunk: Path, step: int, folder: Path, config: Config) -> str | None:
+    """Put the trunk's checkpoint after ``step`` into the new run ``folder``, which then goes on from there as if it had
+    made those steps itself. The key of the trunk; None where the run does not branch off: the trunk has no such
+    checkpoint.
+    """
+    checkpoint, marker = trunk / "checkpoints" / f"step_{step:08d}", folder / "branched"
+    if folder.exists():
+        return marker.read_text(encoding="utf-8") if marker.exists() else None
+    if not checkpoint.is_dir():
+        return None
+    aside = folder.with_name(f".partial-{folder.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(checkpoint, aside / "checkpoints" / checkpoint.name)
+    for name in ("metrics.jsonl", "receipt.json", "initial.json"):
+        shutil.copy2(trunk / name, aside / name)
+    write_config(aside, config)
+    (aside / marker.name).write_text(trunk.name, encoding="utf-8")
+    aside.rename(folder)
+    return trunk.name
