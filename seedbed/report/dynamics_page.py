@@ -106,9 +106,7 @@ def _summaries(result: Dynamics) -> list[TableView]:
                 rows = [own.get((component, run)) for run in shown]
                 gaussians = {number(row.gaussian) for row in rows if row is not None}
                 cells.append([component, *(_moved(row, turn) for row in rows), " or ".join(sorted(gaussians))])
-            told = (
-                f"{LABELS[measure][0].upper()}{LABELS[measure][1:]}: first → {turn} @step → last, means over the layers"
-            )
+            told = f"{heading(measure)}: first → {turn} @step → last, means over the layers"
             tables.append(TableView(told, ["component", *shown, "Gaussian"], cells))
     return tables
 
