@@ -27,7 +27,8 @@ class RunRow:
     nats_per_token: float | None  # None unless finished
     bits_per_byte: float | None
     steps: int
-    tokens: int
+    tokens: int  # behind its weights
+    own_tokens: int  # without those of the run that it branches off
     flops: float  # made by this run, not by the one that it branches off
     train_s: float
     wall_s: float
@@ -219,6 +220,17 @@ class FitRow:
 
 
 @dataclass(frozen=True)
+class NoteRow:
+    """What was left out of an effective size, or calls for caution."""
+
+    others: str
+    level: str
+    share: float
+    counted: str
+    note: str
+
+
+@dataclass(frozen=True)
 class KnobRow:
     """Loss at a value of the axis whose optimum is looked for."""
 
@@ -285,7 +297,7 @@ class WeightsRow:
 
     arm: str
     size: str
-    tokens: int
+    tokens: float
     component: str
     measure: str
     mean: float
@@ -353,6 +365,7 @@ class StudyResult:
     tokens_to_loss: Rows[TokensRow]
     effective_sizes: Rows[GainRow]
     fits: Rows[FitRow]
+    effective_notes: Rows[NoteRow]
     knob: Rows[KnobRow]
     optima: Rows[OptimumRow]
     movements: Rows[MovementRow]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import fminbound, nnls
 
-from seedbed.study.statistics import Difference, from_zero
+from seedbed.study.statistics import LEVEL, Difference, from_zero, log_slopes
 
 Losses = Mapping[int, Mapping[float, float]]
 """Final loss by seed and size, in nats a token; what is missing was not run or has no loss."""
@@ -33,8 +33,9 @@ class Fit:
     base_scale: float
     """Loss above the floor at the smallest size."""
     arm_scale: float
-    rms: float
-    """Root mean square of what the fit leaves, over sizes and arms, in nats."""
+    base_left: tuple[float, ...]
+    """Loss minus fit at each size, in nats."""
+    arm_left: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,10 @@ class EffectiveSize:
     """One for each size, rising. Under a fit they are one ratio: its shared exponent has no other."""
     fits: tuple[Fit, ...]
     """One for each seed; none where losses are interpolated."""
+    trend: Difference | None
+    """Slope over ``ln N`` of what the fits leave of the gap, arm minus base, tested over seeds: far from zero where the
+    gap changes with size as one ratio at all sizes does not. None where losses are interpolated.
+    """
     notes: tuple[str, ...]
     """What was left out, and what about the fits calls for caution."""
 
@@ -94,16 +99,21 @@ def effective_size(base: Losses, arm: Losses) -> EffectiveSize:
         notes.append(f"interpolated: {len(sizes)} sizes, a fit takes {LEAST_SIZES}")
         if len(sizes) == 2:
             notes.append("a line between two sizes lies above a curve that bends: gains come out too high")
-        return EffectiveSize("interpolation", gains, (), tuple(notes))
+        return EffectiveSize("interpolation", gains, (), None, tuple(notes))
     fits = [_fit(seed, n, b, a) for seed, b, a in zip(seeds, base_losses, arm_losses, strict=True)]
     found = tuple(fit for fit in fits if fit)
     if failed := [seed for seed, fit in zip(seeds, fits, strict=True) if not fit]:
         reason = f"the exponent of seeds {failed} is not determined by the losses"
-        return EffectiveSize("fit", tuple(_none(size, len(seeds), reason) for size in sizes), found, tuple(notes))
+        return EffectiveSize("fit", tuple(_none(size, len(seeds), reason) for size in sizes), found, None, tuple(notes))
     if bound := [fit.seed for fit in found if fit.floor == 0]:
         notes.append(f"the floor E of seeds {bound} is at its bound, 0: the fit has no curvature to tell it from")
+    trend = log_slopes(sizes, [np.subtract(fit.arm_left, fit.base_left).tolist() for fit in found])
+    if trend.p is not None and trend.p < 1 - LEVEL:
+        notes.append(
+            f"the gap changes with size as one ratio does not (p = {trend.p:.2g}): no single gain describes it"
+        )
     ratio = from_zero([math.log(fit.base_scale / fit.arm_scale) / fit.exponent for fit in found])
-    return EffectiveSize("fit", tuple(_gain(size, ratio, n) for size in sizes), found, tuple(notes))
+    return EffectiveSize("fit", tuple(_gain(size, ratio, n) for size in sizes), found, trend, tuple(notes))
 
 
 def _fit(seed: int, n: np.ndarray, base: np.ndarray, arm: np.ndarray) -> Fit | None:
@@ -126,11 +136,12 @@ def _fit(seed: int, n: np.ndarray, base: np.ndarray, arm: np.ndarray) -> Fit | N
         return None
     around = EXPONENTS[rough - 1], EXPONENTS[rough + 1]
     exponent, _, stuck, _ = fminbound(lambda one: linear(one)[1], *around, full_output=True)
-    (floor, base_scale, arm_scale), residual = linear(float(exponent))
+    found, _ = linear(float(exponent))
+    floor, base_scale, arm_scale = found.tolist()
     if stuck or min(base_scale, arm_scale) <= 0:
         return None
-    rms = float(residual / math.sqrt(2 * count))
-    return Fit(seed, float(floor), float(exponent), float(base_scale), float(arm_scale), rms)
+    left = (losses - table @ found).tolist()  # the table is that of the exponent
+    return Fit(seed, floor, float(exponent), base_scale, arm_scale, tuple(left[:count]), tuple(left[count:]))
 
 
 def _interpolated(n: np.ndarray, base: np.ndarray, losses: np.ndarray, at: int) -> Gain:

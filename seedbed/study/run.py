@@ -9,7 +9,8 @@ from seedbed.config.reader import parse_file, write_yaml
 from seedbed.errors import InputError
 from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
-from seedbed.study.outcome import FILE, Outcome, read_outcome, write_outcome
+from seedbed.study.claim import claimed, is_claimed
+from seedbed.study.outcome import Outcome, read_outcome, settled, write_outcome
 from seedbed.study.plan import Plan, Trial
 from seedbed.study.spec import Spec, spec_from
 from seedbed.study.work import Task, Train
@@ -55,33 +56,37 @@ def run(
 
     ``tell`` hears of every change, with the trial that ended. Raises what the engine raises.
     """
+    runs.mkdir(parents=True, exist_ok=True)
     outcomes = known_outcomes(plan, runs)
-    again = {key for key, outcome in outcomes.items() if outcome.status == "failed"}
-    state = Progress({key: outcome for key, outcome in outcomes.items() if key not in again})
+    state = Progress({key: outcome for key, outcome in outcomes.items() if outcome.status != "failed"})
+
+    def free() -> list[Trial]:
+        told = state.outcomes | {key: Outcome(key, "failed", reason) for key, reason in state.failed.items()}
+        return [trial for trial in plan.ready(told) if trial.key not in state.running]
 
     def next_task() -> Task | None:
-        told = state.outcomes | {key: Outcome(key, "failed", reason) for key, reason in state.failed.items()}
-        for trial in plan.ready(told):
-            if trial.key not in state.running:
-                state.running[trial.key] = trial
-                tell(state, None)
-                return _task(trial, plan.spec, runs, threads, train)
-        return None
+        while made := {trial.key: found for trial in free() if (found := settled(runs / trial.key)) is not None}:
+            state.outcomes |= made  # by another study, meanwhile
+        trials = free()
+        mine = next((trial for trial in trials if not is_claimed(runs / trial.key)), None)
+        if mine is None and trials and not state.running:
+            mine = trials[0]  # another study's are all that is left: wait for one of them
+        if mine is None:
+            return None
+        state.running[mine.key] = mine
+        tell(state, None)
+        return _task(mine, plan.spec, runs, threads, train)
 
     def ended(task: Task, reason: str | None) -> None:
-        trial = state.running.pop(task.key)
-        outcome = read_outcome(runs / task.key) if reason is None else None
+        trial, folder = state.running.pop(task.key), runs / task.key
+        outcome = settled(folder)
         if outcome is None:
             state.failed[task.key] = reason or "ended without an outcome"
-            folder = runs / task.key
-            if folder.is_dir():
-                write_outcome(folder, Outcome(task.key, "failed", state.failed[task.key]))
+            write_outcome(folder, Outcome(task.key, "failed", state.failed[task.key]))
         else:
             state.outcomes[task.key] = outcome
         tell(state, trial)
 
-    for key in again:
-        (runs / key / FILE).unlink(missing_ok=True)
     engine(next_task, ended)
     return state
 
@@ -132,7 +137,8 @@ def in_this_process(work: Callable[[Task], None]) -> Engine:
 
     def engine(next_task: NextTask, ended: Ended) -> None:
         while (task := next_task()) is not None:
-            work(task)
+            with claimed(task.folder):
+                work(task)
             ended(task, None)
 
     return engine

@@ -73,7 +73,7 @@ def log_slopes(x: Sequence[float], rows: Sequence[Sequence[float]]) -> Differenc
     """
     if len(set(x)) < 2 or min(x) <= 0:
         raise ValueError(f"no slope over the logarithms of {list(x)}")
-    return from_zero(np.polyfit(np.log(x), np.transpose(rows), 1)[0].tolist())
+    return _tested(np.polyfit(np.log(x), np.transpose(rows), 1)[0], np.max(np.abs(rows), initial=0))
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -117,7 +118,7 @@ def write(found: Snapshot, world: World) -> int:
         def begin() -> Path:
             with _telling(found.path, need):
                 if need > shutil.disk_usage(found.path.parents[1]).free:
-                    raise _disk_full(found.path, need)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 folder = stack.enter_context(atomic_folder(found.path, fingerprints))
                 for name, text in found.texts.items():
                     (folder / name).write_text(text, encoding="utf-8")

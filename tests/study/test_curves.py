@@ -59,6 +59,11 @@ def test_a_loss_that_rose_again_was_reached_before():
     assert found.tokens_a == pytest.approx(100 * 2**0.5)
 
 
+def test_a_run_that_only_rose_reaches_its_final_loss_at_its_end():
+    found = tokens_to_loss([(100, 3.0), (200, 3.5)], [(100, 4.0), (400, 3.0)])
+    assert (found.tokens_a, found.tokens_b) == pytest.approx((200, 200))
+
+
 def test_what_is_not_reached():
     slow = tokens_to_loss(A, [(100, 5.0), (400, 3.5)])
     assert (slow.tokens_b, slow.ratio) == (None, None)
@@ -97,5 +102,5 @@ def test_no_mean_over_the_seeds_that_happened_to_reach_it():
 def test_slope_at_the_end():
     curve = [(2**at, 9.0 if at < 6 else 5 - 0.3 * math.log(2**at)) for at in range(7)]
     assert end_slope(curve) is None  # only 32 and 64 lie in the last half
-    late = [(tokens, 5 - 0.3 * math.log(tokens)) for tokens in (50, 60, 80, 100)]
+    late = [(tokens, 5 - 0.3 * math.log(tokens)) for tokens in (50, 80, 100)]
     assert end_slope([(1, 9.0), (49, 9.0), *late]) == pytest.approx(-0.3)

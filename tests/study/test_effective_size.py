@@ -31,7 +31,7 @@ def test_an_exact_law_is_found(gain, floor, exponent):
     assert found.method == "fit"
     for fit in found.fits:
         assert (fit.floor, fit.exponent) == pytest.approx((floor, exponent), abs=2e-3)
-        assert fit.rms < 1e-6
+        assert np.abs(fit.base_left + fit.arm_left).max() < 1e-5
     middle = found.gains[2]
     assert middle.gain == pytest.approx(gain, abs=1e-3)
     assert middle.same_as == pytest.approx(4e5 * (1 + gain), rel=1e-3)
@@ -119,6 +119,29 @@ def test_a_floor_at_its_bound_is_noted():
     found = effective_size(bent_down, better)
     assert found.fits[0].floor == 0
     assert any("at its bound" in note for note in found.notes)
+
+
+def test_what_a_fit_leaves():
+    base, arm = losses(seeds=1), losses(0.3, seeds=1)
+    base[0][4e5] += 0.01
+    (fit,) = effective_size(base, arm).fits
+    shape = (np.array(SIZES) / 1e5) ** -fit.exponent
+    assert fit.base_left == pytest.approx(np.array(list(base[0].values())) - fit.floor - fit.base_scale * shape)
+    assert fit.arm_left == pytest.approx(np.array(list(arm[0].values())) - fit.floor - fit.arm_scale * shape)
+
+
+def test_a_gap_that_changes_with_size_is_noted():
+    noise = np.random.default_rng(0).normal(scale=0.002, size=(3, 2, 5))
+    steady, closing = (
+        [{n: law(n, gain) + noise[seed, 1, at] for at, (n, gain) in enumerate(zip(SIZES, gains, strict=True))}
+         for seed in range(3)]
+        for gains in ([0.5] * 5, [0.8, 0.5, 0.3, 0.1, 0.05])
+    )  # fmt: skip
+    base = {seed: {n: law(n) + noise[seed, 0, at] for at, n in enumerate(SIZES)} for seed in range(3)}
+    assert effective_size(base, dict(enumerate(steady))).notes == ()
+    found = effective_size(base, dict(enumerate(closing)))
+    assert found.trend and found.trend.mean > 0  # the arm is less ahead at large sizes than one ratio has it
+    assert any("the gap changes with size" in note for note in found.notes)
 
 
 def test_what_is_left_out_is_said():
