@@ -13,7 +13,10 @@ from seedbed.config.reader import parse_file, parse_value, parse_yaml, to_json, 
 from seedbed.config.tree import Config, InitConfig
 from seedbed.errors import InputError
 
-__all__ = ["from_tree", "load", "parse_override", "parse_yaml", "section_at", "to_yaml", "with_init"]
+__all__ = [
+    "from_tree", "load", "parse_override", "parse_yaml", "read_tree", "section_at", "to_yaml", "with_init",
+    "with_values",
+]  # fmt: skip
 
 # A section whose tag changes starts afresh: the options of the old law or schedule mean nothing to the new one.
 # With each tag the value of a section that does not set it.
@@ -25,17 +28,31 @@ TAGS = {
 
 def load(path: str | Path | None, overrides: list[str] | tuple[str, ...] = ()) -> Config:
     """See :meth:`seedbed.config.Config.load`."""
+    values = [(*parse_override(override), f"override '{override}'") for override in overrides]
+    return with_values(read_tree(path), values, "configuration" if path is None else str(path))
+
+
+def read_tree(path: str | Path | None) -> dict[str, Any]:
+    """The plain values of a configuration's file, none of them checked; {} where there is no file, or an empty one."""
     tree = None if path is None else parse_file(path)
-    if tree is None:  # no file, or an empty one
-        tree = {}
+    if tree is None:
+        return {}
     if not isinstance(tree, dict):
         found = type(tree).__name__
         raise InputError(f"{path}: a configuration is a mapping of sections (model:, init:, ...), not a {found}")
+    return tree
+
+
+def with_values(tree: dict[str, Any], values: Sequence[tuple[tuple[str, ...], Any, str]], where: str) -> Config:
+    """The configuration of ``tree``, which is changed, with ``values`` in place, in order: the path of each, the value,
+    and what errors call it. ``where`` names the tree in errors.
+    """
     origin: dict[tuple[str, ...], str] = {}
-    # tags first: setting one starts its section afresh, which must not undo another override of this call
-    for override in sorted(overrides, key=lambda override: _keys(override) not in TAGS):
-        origin[_apply(tree, override)] = f"override '{override}'"
-    return from_tree(tree, str(path) if path is not None else "configuration", origin)
+    # tags first: setting one starts its section afresh, which must not undo another value of this call
+    for keys, value, told in sorted(values, key=lambda of: of[0] not in TAGS):
+        _apply(tree, keys, value, told)
+        origin[keys] = told
+    return from_tree(tree, where, origin)
 
 
 def from_tree(tree: dict[str, Any], where: str, origin: dict[tuple[str, ...], str] | None = None) -> Config:
@@ -60,13 +77,10 @@ def to_yaml(config: Config) -> str:
     return write_yaml(config.dump())
 
 
-def _keys(override: str) -> tuple[str, ...]:
-    return tuple(override.partition("=")[0].strip().split("."))
-
-
 def parse_override(override: str) -> tuple[tuple[str, ...], Any]:
     """The path and the value of ``section.key=value``. Raises InputError."""
-    keys, (_, equals, text) = _keys(override), override.partition("=")
+    path, equals, text = override.partition("=")
+    keys = tuple(path.strip().split("."))
     if not equals or not all(keys):
         raise InputError(f"override '{override}': write section.key=value, for example optim.lr=1e-3")
     return keys, parse_value(text, f"override '{override}'")
@@ -86,15 +100,13 @@ def section_at(tree: dict[str, Any], keys: Sequence[str], what: str) -> dict[str
     return tree
 
 
-def _apply(tree: dict[str, Any], override: str) -> tuple[str, ...]:
-    keys, value = parse_override(override)
-    node = section_at(tree, keys, f"override '{override}'")
+def _apply(tree: dict[str, Any], keys: tuple[str, ...], value: Any, told: str) -> None:
+    node = section_at(tree, keys, told)
     if keys in TAGS and node.get(keys[-1], TAGS[keys]) != value:
         if "mup" in (value, node.get(keys[-1])):
             forget(tree, usual=value == "mup")
         node.clear()
     node[keys[-1]] = value
-    return keys
 
 
 def _filled(tree: Any, model: type[BaseModel]) -> Any:

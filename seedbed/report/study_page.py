@@ -1,11 +1,237 @@
-"""The page of a study."""
+"""The page of a study: what was asked, found, done, and every number behind it."""
 
+from collections import Counter
 from collections.abc import Mapping
 
-from seedbed.report.sections import Page
+from markupsafe import Markup, escape
+
+from seedbed.config.reader import write_yaml
+from seedbed.report.render import count, number
+from seedbed.report.sections import Page, Picture, Section
+from seedbed.report.study_definitions import DEFINITIONS
+from seedbed.report.study_figures import MOST_COMPARISONS, curves_figure, gap_figure, knob_figure, tuning_figure
+from seedbed.report.study_looks_figures import (
+    LOOKS,
+    gradients_figure,
+    looks_figure,
+    token_gains_figure,
+    weights_figure,
+)
 from seedbed.report.study_rows import StudyResult
+from seedbed.report.study_sentences import found
+from seedbed.report.study_tables import (
+    chosen_table,
+    config_tables,
+    difference_tables,
+    gain_table,
+    look_tables,
+    loss_tables,
+    optimum_tables,
+    runs_table,
+    slope_table,
+    status_tables,
+    tokens_table,
+)
+from seedbed.train.progress import duration
 
 
 def study_page(result: StudyResult, provenance: Mapping[str, str]) -> Page:
-    """What a study asked and found; ``provenance`` has the command that repeats it."""
-    return Page(f"Study {result.name}", result.question, [], {}, provenance)
+    """What a study asked and found; ``provenance`` has the commands that made and repeat it."""
+    smoke = " SMOKE: one seed, nothing here says what chance does." if result.smoke else ""
+    source = f" Source of the question: {result.source}." if result.source else ""
+    seeds = f"seeds {', '.join(map(str, result.seeds))}" if not result.smoke else f"seed {result.seeds[0]} alone"
+    sections = [
+        Section("What was found", found(result)),
+        _status(result),
+        *_chosen(result),
+        *_losses(result),
+        *_curves(result),
+        *_sizes(result),
+        *_optimum(result),
+        *_observed(result),
+        _run(result),
+    ]
+    return Page(
+        title=f"Study {result.name}" + (" (smoke)" if result.smoke else ""),
+        lead=f"{result.question}{source} {len(result.arms)} arms at {len(result.sizes)} sizes, {seeds}.{smoke}",
+        sections=sections,
+        definitions=DEFINITIONS,
+        provenance={**provenance, **_provenance(result)},
+        tiles=_tiles(result),
+    )
+
+
+def _tiles(result: StudyResult) -> dict[str, str]:
+    cells = result.cells
+    done = sum(cell.finished for cell in cells)
+    planned = done + sum(cell.diverged + cell.failed + cell.missing for cell in cells)
+    return {
+        "runs of the comparison finished": f"{done} of {planned}",
+        "diverged or failed": str(sum(c.diverged + c.failed + c.tune_diverged + c.tune_failed for c in cells)),
+        "arms and sizes without a result": str(sum(not cell.finished for cell in cells)),
+    }
+
+
+def _status(result: StudyResult) -> Section:
+    problems = [f"No result: {cell.problem}" for cell in result.cells if cell.problem]
+    shared = len(result.runs) - len({row.key for row in result.runs})
+    told = [f"{shared} lines are runs that stand in several: arms that are alike share them."] if shared else []
+    from_start = sum(row.status == "finished" and row.share < 1 and row.branched is None for row in result.runs)
+    if from_start:
+        told.append(f"{from_start} runs of a smaller share were trained from their first step: nothing to branch off.")
+    return Section("How far it is", told, tables=status_tables(result), problems=problems)
+
+
+def _chosen(result: StudyResult) -> list[Section]:
+    if not result.tuning:
+        return []
+    caption = (
+        f"Held-out loss on the tuning seed, {result.tuning_seed}, which is none of the comparison's; one run a point, "
+        f"no "
+        "error bar. A ring is what was chosen, a cross at the upper edge a run that diverged. Of several tuned values "
+        "the others are those of the best run."
+    )
+    picture = Picture(
+        "tuning", tuning_figure(result.tuning, result.arms, result.sizes), caption, "Loss over tuned values by arm."
+    )
+    return [Section("What each arm chose", pictures=[picture], tables=[chosen_table(result)])]
+
+
+def _losses(result: StudyResult) -> list[Section]:
+    if not result.losses:
+        return []
+    sections = [Section("Final losses", tables=loss_tables(result))]
+    if not result.differences:
+        return sections
+    kinds = len({(row.others, row.level) for row in result.differences})
+    more = (
+        f" The first {MOST_COMPARISONS} of {kinds} comparisons; the table has all." if kinds > MOST_COMPARISONS else ""
+    )
+    bars = "One seed: no error bars." if result.smoke else "Bars: 95 % intervals over seeds, uncorrected."
+    picture = Picture(
+        "gaps",
+        gap_figure(result.differences, result.sizes),
+        f"Loss less that of {result.baseline}, over tokens a parameter: below zero is better than the baseline. "
+        f"Points of a "
+        f"line are shares of the budget. {bars}{more}",
+        "Difference to the baseline over tokens a parameter.",
+    )
+    tables = difference_tables(result) + ([slope_table(result)] if result.slopes else [])
+    return [*sections, Section(f"Against {result.baseline}", pictures=[picture], tables=tables)]
+
+
+def _curves(result: StudyResult) -> list[Section]:
+    if not result.curves:
+        return []
+    bands = "" if result.smoke else " Bands are pointwise 95 % intervals."
+    filled = " Runs evaluated at different places: values between are interpolated." if any(
+        row.interpolated for row in result.curves
+    ) else ""  # fmt: skip
+    pictures = [
+        Picture(
+            "curves",
+            curves_figure(result.curves, result.losses, result.arms, result.sizes),
+            "Held-out loss over tokens, mean over seeds; lines are runs of the whole budget, hollow marks the ends of "
+            "runs "
+            f"that cool down earlier.{bands}{filled} The highest losses at the start are cut off.",
+            "Learning curves by arm and size.",
+        )
+    ]
+    if result.gradients:
+        pictures.append(
+            Picture(
+                "gradients",
+                gradients_figure(result.gradients, result.arms, result.sizes),
+                "Gradient norm before clipping: the median over the steps up to each evaluation, mean over seeds; "
+                "without "
+                "error bars. Largest norms are in gradients.csv.",
+                "Gradient norms over tokens by arm and size.",
+            )
+        )
+    tables = [tokens_table(result)] if result.tokens_to_loss else []
+    return [Section("How they learn", pictures=pictures, tables=tables)]
+
+
+def _sizes(result: StudyResult) -> list[Section]:
+    if not result.effective_sizes:
+        return []
+    told = [] if result.smoke else ["p values here are uncorrected."]
+    several = len({(row.others, row.level, row.share, row.counted) for row in result.effective_sizes})
+    notes = Counter(row.note for row in result.effective_notes)
+    told += [f"In {times} of {several} comparisons: {note}." for note, times in notes.items()]
+    return [Section("Effective size", told, tables=[gain_table(result)])]
+
+
+def _optimum(result: StudyResult) -> list[Section]:
+    if not result.knob:
+        return []
+    marks = "" if result.smoke else " Bars: 95 % intervals. Dashed: the optimum, with its interval shaded."
+    picture = Picture(
+        "optimum",
+        knob_figure(result.knob, result.optima, result.optimum, result.sizes),
+        f"Final loss of the whole budget over {result.optimum}, mean over seeds.{marks}",
+        f"Loss over {result.optimum} by size.",
+    )
+    return [Section(f"Best {result.optimum}", pictures=[picture], tables=optimum_tables(result))]
+
+
+def _observed(result: StudyResult) -> list[Section]:
+    rows = [row for row in result.looks if row.share == 1.0]
+    pictures, bars = [], "without error bars" if result.smoke else "bars are 95 % intervals"
+    if any((row.measure, row.part) in LOOKS for row in rows):
+        pictures.append(
+            Picture(
+                "looks",
+                looks_figure(rows, result.arms, result.sizes),
+                f"Hollow: before the first step; filled: after the last. Means over seeds, {bars}. The whole budget.",
+                "Residual flow, masking and sinks by arm and size.",
+            )
+        )
+    if result.weights:
+        size = [size for size in result.sizes if any(row.size == size for row in result.weights)][-1]
+        pictures.append(
+            Picture(
+                "weights",
+                weights_figure(result.weights, result.arms, size),
+                f"Weights of each component at {size}, medians over its matrices, means over seeds; {bars}. Other "
+                f"sizes are "
+                "in weights.csv.",
+                "Stable rank and row cosines of components over tokens.",
+            )
+        )
+    if result.token_gains:
+        pictures.append(
+            Picture(
+                "token_gains",
+                token_gains_figure(result.token_gains, result.sizes),
+                f"Gain over {result.baseline} on tokens of each tenth of difficulty, means over seeds; {bars}.",
+                "Gain by tenth of difficulty.",
+            )
+        )
+    tables = look_tables(result)
+    return [Section("What the models look like", pictures=pictures, tables=tables)] if tables or pictures else []
+
+
+def _run(result: StudyResult) -> Section:
+    specification = Markup("<details><summary>The study's file</summary><pre>{}</pre></details>").format(
+        escape(write_yaml(result.specification))
+    )
+    return Section(
+        "What was run",
+        [f"{name}: {note}" for name, note in result.notes.items()],
+        tables=[*config_tables(result), runs_table(result)],
+        problems=result.problems,
+        html=specification,
+    )
+
+
+def _provenance(result: StudyResult) -> dict[str, str]:
+    runs = {row.key: row for row in result.runs}.values()
+    ended = [row for row in runs if row.status != "missing"]
+    return {
+        **{f"data {store}": f"SHA-256 {fingerprint}" for store, fingerprint in result.data.items()},
+        "runs": f"{len(ended)}, in all {count(sum(row.own_tokens for row in ended))} tokens, "
+        f"{number(sum(row.flops for row in ended))} FLOPs, {duration(sum(row.wall_s for row in ended))} of processes",
+        "threads a run": result.threads or "–",
+        **result.versions,
+    }

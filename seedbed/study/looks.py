@@ -7,8 +7,8 @@ import numpy as np
 
 from seedbed.measure.gains import difficulty_bins, probability_gain
 from seedbed.measure.table import Rows
-from seedbed.report.study_rows import GradientRow, LookRow, TokenGainRow, WeightsRow
-from seedbed.study.compared import Compared, Done, arm, named
+from seedbed.report.study_trend_rows import GradientRow, LookRow, TokenGainRow, WeightsRow
+from seedbed.study.compared import Compared, Done, arm, named, together
 from seedbed.study.statistics import mean_interval
 
 TENTHS = 10
@@ -43,8 +43,8 @@ def gradient_rows(found: Compared) -> Rows[GradientRow]:
     rows: Rows[GradientRow] = Rows()
     for cell, _, done in found.each(1.0):
         values: dict[float, list[tuple[float, float]]] = {}
-        for one in done.values():
-            for tokens, median, largest in one.outcome.gradient_norms:
+        for norms in together([one.outcome.gradient_norms for one in done.values()]):
+            for tokens, median, largest in norms:
                 values.setdefault(tokens, []).append((median, largest))
         for tokens, each in sorted(values.items()):
             medians, largest = zip(*each, strict=True)
@@ -57,9 +57,9 @@ def weights_rows(found: Compared) -> Rows[WeightsRow]:
     """Measures of the weights by component, of the runs of the whole budget."""
     rows: Rows[WeightsRow] = Rows()
     for cell, _, done in found.each(1.0):
-        values: dict[tuple[int, str, str], list[float]] = {}
-        for one in done.values():
-            for tokens, components in one.outcome.weights:
+        values: dict[tuple[float, str, str], list[float]] = {}
+        for weights in together([one.outcome.weights for one in done.values()]):
+            for tokens, components in weights:
                 for component in components:
                     for measure in WEIGHTS:
                         if (value := component.get(measure)) is not None:

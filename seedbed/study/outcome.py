@@ -25,11 +25,12 @@ class Outcome:
     key: str
     status: Status
     reason: str | None = None
-    nats_per_token: float | None = None  # held out, after the last step
+    nats_per_token: float | None = None  # held out, after the last step; None where the run did not come to it
     bits_per_byte: float | None = None
     steps: int = 0
     tokens: int = 0  # that were predicted
-    curve: list[tuple[int, float]] = field(default_factory=list)  # (tokens, held-out nats a token), rising tokens
+    curve: list[tuple[int, float]] = field(default_factory=list)
+    """(tokens, held-out nats a token), rising tokens; where a run branched off, the trunk's evaluations come first."""
     gradient_norms: list[tuple[int, float, float]] = field(default_factory=list)
     """(tokens, median, largest) of the gradient norm before clipping, of the steps up to each evaluation."""
     weights: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)
@@ -37,7 +38,7 @@ class Outcome:
     before: dict[str, Any] = field(default_factory=dict)
     after: dict[str, Any] = field(default_factory=dict)
     """What was observed before the first step and after the last (study/observe.py)."""
-    train_s: float = 0.0  # in steps, over all processes of the run
+    train_s: float = 0.0  # in steps, over all processes of the run; the trunk's too, up to where it branched off
     wall_s: float = 0.0  # of the process that ended it, with evaluation, checkpoints and measures
     peak_mb: float = 0.0  # largest resident memory of that process
     threads: int = 1

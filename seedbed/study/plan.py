@@ -1,76 +1,26 @@
 """From a study to its runs: which there are, what each is, and which can be begun. Nothing is written here."""
 
-import hashlib
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 from seedbed.analysis.cost import model_flops, sizes
 from seedbed.analysis.resources import non_embedding, parameter_counts
-from seedbed.config import Config
-from seedbed.config.optim import WsdSchedule
+from seedbed.config import Config, ModelConfig
+from seedbed.config.load import read_tree
 from seedbed.data.store import Store
 from seedbed.errors import InputError
-from seedbed.optim.schedule import span, validate
+from seedbed.study.axes import label_of
+from seedbed.study.budget import budget_steps, timed
 from seedbed.study.outcome import Outcome
-from seedbed.study.spec import Spec, Values, label_of
+from seedbed.study.overrides import configuration
+from seedbed.study.spec import Spec
+from seedbed.study.trial import Cell, Stage, Trial, fingerprints, run_key
 from seedbed.study.tune import Point, Walk, walk
-from seedbed.train.run import flat
 from seedbed.train.setup import resolve
-
-ELSEWHERE = (
-    "run.dir", "data.store", "data.prefetch", "train.checkpoint_every", "train.keep_checkpoints", "train.keep_best",
-    "train.async_checkpoints", "train.tensorboard", "train.log_every", "parallel.timeout_s",
-)  # fmt: skip
-"""Fields that decide where a run lies and how it is kept, not what comes out of it."""
-BRANCHES = 20
-"""A run from which others branch keeps so many checkpoints, evenly spread; shares of it are rounded to them."""
-
-Stage = Literal["tune", "compare"]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """An arm at a size."""
-
-    levels: tuple[tuple[str, str], ...]
-    """(axis, level) of each axis."""
-    size: str
-
-    @property
-    def arm(self) -> str:
-        return ", ".join(level for _, level in self.levels)
-
-    @property
-    def name(self) -> str:
-        return self.arm if self.size == "base" else f"{self.arm}, {self.size}"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A run of a study."""
-
-    cell: Cell
-    stage: Stage
-    share: float
-    """Of the budget."""
-    seed: int
-    tuned: Mapping[str, float]
-    """What was chosen by path, or is tried."""
-    config: Config
-    """Resolved, without a folder."""
-    key: str
-    """A hash of everything that decides the outcome: the run's name."""
-    parameters: int
-    non_embedding: int
-    tokens: int
-    flops: float
-    trunk: tuple[str, int] | None
-    """The key of the run that this one branches off, and after which step."""
 
 
 @dataclass(frozen=True)
@@ -89,19 +39,20 @@ class Plan:
     """
 
     def __init__(self, spec: Spec):
-        self.spec = spec
+        self.spec, self._base = spec, read_tree(spec.base)
         self._stores: dict[str, Store] = {}
         self._made: dict[Any, Trial] = {}
         self._checked: set[Cell] = set()
-        self._counts: dict[Any, tuple[int, int, int]] = {}
-        for cell in self.cells:  # every override is tried before anything is run
-            self._trial(cell, "compare", 1.0, spec.seeds[0], self._middle)
-        self._same_data_and_budget()
+        self._counts: dict[tuple[ModelConfig, int], tuple[int, int, int]] = {}
+        self._arms_differ()
+        for cell in self.cells:  # whatever may be run is tried before anything is
+            self.chosen(cell, {})
+            self.comparison(cell, self._middle)
 
     @cached_property
     def cells(self) -> list[Cell]:
         axes = [[(axis, level) for level in levels] for axis, levels in self.spec.axes.items()]
-        return [Cell(levels, size) for size in self.spec.size_levels() for levels in product(*axes)]
+        return [Cell(levels, size) for size in self.spec.sizes for levels in product(*axes)]
 
     def trials(self, outcomes: Mapping[str, Outcome]) -> list[Trial]:
         """All runs that are known by now: tuning as far as it has come, the comparison of cells that have chosen."""
@@ -111,12 +62,16 @@ class Plan:
             chosen = self.chosen(cell, outcomes)
             if chosen.tuned is not None:
                 found += self.comparison(cell, chosen.tuned)
-        return list({trial.key: trial for trial in reversed(found)}.values())[::-1]
+        return found
 
     def ready(self, outcomes: Mapping[str, Outcome]) -> list[Trial]:
-        """Runs without an outcome that wait for no other one; the longest first, so that none is left for the end."""
+        """Runs without an outcome that wait for no other one; the longest first, so that none is left for the end.
+
+        A branch waits for its trunk, also for one that failed and is to be tried again.
+        """
         todo = [trial for trial in self.trials(outcomes) if trial.key not in outcomes]
-        free = [trial for trial in todo if trial.trunk is None or trial.trunk[0] in outcomes]
+        ended = {key for key, outcome in outcomes.items() if outcome.status != "failed"}
+        free = [trial for trial in todo if trial.trunk is None or trial.trunk[0] in ended]
         return sorted(free, key=lambda trial: -trial.flops)
 
     def tuning(self, cell: Cell, outcomes: Mapping[str, Outcome]) -> list[Trial]:
@@ -138,14 +93,14 @@ class Plan:
             if outcome.status == "failed":
                 why = f"{cell.name}: a tuning run failed: {outcome.reason}"
                 return _Chosen(Walk([], None, []), None, why)
-            losses[point] = math.inf if outcome.nats_per_token is None else outcome.nats_per_token
+            loss = outcome.nats_per_token if outcome.status == "finished" else None
+            losses[point] = math.inf if loss is None else loss
         stands = walk(self._shape, losses)
         if stands.todo:
             return _Chosen(stands, None)
         if stands.best is None:
-            return _Chosen(
-                stands, None, f"{cell.name}: every value of {', '.join(self._paths)} diverged; lower the grid"
-            )
+            lowest = ", ".join(f"{path}={label_of(values[0])}" for path, values in self.spec.tune.grid.items())
+            return _Chosen(stands, None, f"{cell.name}: every run down to {lowest} diverged; lower the grid")
         values = self._values(stands.best)
         if stands.edges:
             path = self._paths[stands.edges[0]]
@@ -201,177 +156,94 @@ class Plan:
     def _make(self, cell: Cell, stage: Stage, share: float, seed: int, tuned: Mapping[str, float]) -> Trial:
         spec, where = self.spec, f"study {self.spec.name}, {cell.name}"
         levels = [spec.axes[axis][level] for axis, level in cell.levels]
-        layers = [spec.set, spec.size_levels()[cell.size], *levels, tuned, {"run.seed": seed}]
-        config = _configuration(spec.base, layers, where)
-        config, store = self._resolved(config, cell)
-        length = store.header["seq_len"]
-        parameters, inner, per_token = self._counted(config, length)
-        steps = _steps(spec, parameters, per_token, config.train.batch_size * length, where)
-        whole, _ = _timed(config, steps, 1.0, spec, where)
-        config, start = _timed(config, steps, share, spec, where)
-        trunk = None if share == 1.0 else (self._key(whole, store), start)
-        tokens = config.train.steps * config.train.batch_size * length
-        return Trial(
-            cell, stage, share, seed, dict(tuned), config, self._key(config, store), parameters, inner, tokens,
-            float(per_token * (tokens - (0 if trunk is None else start * config.train.batch_size * length))), trunk,
-        )  # fmt: skip
-
-    def _counted(self, config: Config, length: int) -> tuple[int, int, int]:
-        """Parameters, those outside embeddings and head, and operations a token; many runs have the same model."""
-        model = config.model.model_copy(update={"norm_eps": 1.0})  # counts for nothing here
-        if model not in self._counts:
-            counts = parameter_counts(config.model)
-            parameters = sum(count.parameters for count in counts)
-            self._counts[model] = parameters, non_embedding(counts), model_flops(sizes(config, length))
-        return self._counts[model]
-
-    def _resolved(self, config: Config, cell: Cell) -> tuple[Config, Store]:
-        """With what its store decides; all of it is checked once a cell."""
-        if cell not in self._checked:
-            config, store = resolve(config)
-            assert config.data.store is not None
-            self._stores.setdefault(config.data.store, store)
-            self._checked.add(cell)
-        assert config.data.store is not None
-        store = self._stores[config.data.store]
+        layers = [spec.set, spec.sizes[cell.size], *levels, tuned, {"run.seed": seed}]
+        config = configuration(self._base, spec.base or "configuration", layers, where)
+        store = self._store(config, where)
+        self._check(cell, config, where)
         if config.model.vocab_size is None:
             model = config.model.model_copy(update={"vocab_size": store.header["padded_vocab_size"]})
             config = config.model_copy(update={"model": model})
-        return config, store
+        length: int = store.header["seq_len"]
+        step_tokens = config.train.batch_size * length
+        parameters, inner, per_token = self._counted(config, length)
+        steps = budget_steps(spec, parameters, per_token, step_tokens, where)
+        whole, _ = timed(config, steps, 1.0, spec, False, where)
+        config, start = timed(config, steps, share, spec, stage == "compare" and share == 1.0, where)
+        trunk = None if share == 1.0 else (run_key(whole, store), start)
+        tokens = config.train.steps * step_tokens
+        anew = tokens - (0 if trunk is None else start * step_tokens)
+        return Trial(
+            cell, stage, share, seed, dict(tuned), config, run_key(config, store), parameters, inner, tokens,
+            float(per_token * anew), trunk,
+        )  # fmt: skip
 
-    def _key(self, config: Config, store: Store) -> str:
-        values = {path: value for path, value in flat(config.dump()).items() if path not in ELSEWHERE}
-        data = {name: store.split(name).fingerprint for name in ("train", "heldout")}
-        return hashlib.sha256(json.dumps([values, data], sort_keys=True).encode()).hexdigest()[:16]
+    def _store(self, config: Config, where: str) -> Store:
+        path = config.data.store
+        if path is None:
+            raise InputError(
+                f"{where}: data.store is not set; make one with `seedbed data prepare`, set data.store=FOLDER"
+            )
+        if path not in self._stores:
+            store = Store(path)
+            if len(store.split("heldout")) == 0:
+                raise InputError(
+                    f"{where}: data.store={path} holds nothing out, and runs are compared by their held-out loss; "
+                    "prepare it with --heldout above 0"
+                )
+            self._stores[path] = store
+        return self._stores[path]
 
-    def _same_data_and_budget(self) -> None:
-        """Arms of a size read the same data for as long, unless the study says that they differ."""
-        for size in self.spec.size_levels():
-            trials = [
-                self._trial(cell, "compare", 1.0, self.spec.seeds[0], self._middle)
-                for cell in self.cells
-                if cell.size == size
-            ]
-            for what, of in _TOLD.items():
-                first = trials[0]
-                other = next((trial for trial in trials if of(self, trial) != of(self, first)), None)
-                if other is not None and what not in self.spec.differ:
+    def _counted(self, config: Config, length: int) -> tuple[int, int, int]:
+        """Parameters, those outside embeddings and head, and operations a token."""
+        model = config.model
+        if (model, length) not in self._counts:
+            counts = parameter_counts(model)
+            parameters = sum(count.parameters for count in counts)
+            self._counts[model, length] = parameters, non_embedding(counts), model_flops(sizes(config, length))
+        return self._counts[model, length]
+
+    def _check(self, cell: Cell, config: Config, where: str) -> None:
+        """Raise InputError, once for all runs of a cell, where model and data do not fit each other."""
+        if cell in self._checked:
+            return
+        if "rollback" in (config.train.guard.nonfinite, config.train.guard.spike):
+            raise InputError(
+                f"{where}: train.guard: where a rollback goes back to depends on the checkpoints; choose stop or skip"
+            )
+        longest = config.train.model_copy(update={"steps": 2**31 - 1})  # schedules are checked with the study's steps
+        try:
+            resolve(config.model_copy(update={"train": longest}))
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        self._checked.add(cell)
+
+    def _arms_differ(self) -> None:
+        """Raise InputError where two cells are the same, or where arms of a size differ in what the study does not say:
+        the data that they read, or the tokens that their budget comes to. Whole steps make no difference.
+        """
+        first: dict[str, Trial] = {}
+        seen: dict[str, Cell] = {}
+        for cell in self.cells:
+            trial = self._trial(cell, "compare", 1.0, self.spec.seeds[0], self._middle)
+            if (same := seen.setdefault(trial.key, cell)) != cell:
+                raise InputError(
+                    f"study {self.spec.name}: {same.name} and {cell.name} are the same runs; leave one out, or give "
+                    "it the override that it misses"
+                )
+            other = first.setdefault(cell.size, trial)
+            for what, of in (("data", self._data), ("budget", self._budget)):
+                if of(trial) != of(other) and what not in self.spec.differ:
                     raise InputError(
-                        f"study {self.spec.name}: {other.cell.name} and {first.cell.name} differ in their {what} "
-                        f"({of(self, other)} and {of(self, first)}); make them equal, or say so with differ: [{what}]"
+                        f"study {self.spec.name}: {cell.name} and {other.cell.name} differ in their {what} "
+                        f"({of(trial)} and {of(other)}); make them equal, or say so with differ: [{what}]"
                     )
 
+    def _data(self, trial: Trial) -> str:
+        assert trial.config.data.store is not None
+        return " and ".join(each[:12] for each in fingerprints(self._stores[trial.config.data.store]).values())
 
-def _data(plan: Plan, trial: Trial) -> Any:
-    return plan.fingerprint(trial)[:12]
-
-
-def _budget(plan: Plan, trial: Trial) -> Any:
-    rule = plan.spec.budget
-    if rule.tokens is not None:
-        return f"{trial.tokens:,} tokens"
-    if rule.flops is not None:  # steps are whole: a step more or less is the same budget
-        return f"{rule.flops:.3g} operations"
-    return f"{rule.tokens_per_parameter:g} tokens a parameter"
-
-
-_TOLD: dict[str, Callable[[Plan, Trial], Any]] = {"data": _data, "budget": _budget}
-
-
-def _configuration(base: str | None, layers: list[Values | Mapping[str, Any]], where: str) -> Config:
-    """The base with the overrides of each layer, later ones winning; values that scale with the width come last."""
-    values: dict[str, Any] = {}
-    for layer in layers:
-        for path, value in layer.items():
-            values.pop(path, None)
-            values[path] = value
-    if "train.steps" in values or "run.dir" in values:
-        path = "train.steps" if "train.steps" in values else "run.dir"
-        told = "budget" if path == "train.steps" else "--out"
-        raise InputError(f"{where}: {path} is set by the study ({told}); leave it out")
-    scaled = {path: value for path, value in values.items() if isinstance(value, dict) and "width_power" in value}
-    plain = [_override(path, value) for path, value in values.items() if path not in scaled]
-    config = _load(base, plain, where)
-    if not scaled:
-        return config
-    return _load(
-        base, [*plain, *(_override(p, _power(p, v, config.model.d_model, where)) for p, v in scaled.items())], where
-    )
-
-
-def _load(base: str | None, overrides: list[str], where: str) -> Config:
-    try:
-        return Config.load(base, overrides)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-def _override(path: str, value: Any) -> str:
-    return f"{path}={json.dumps(value, ensure_ascii=False)}"
-
-
-def _power(path: str, rule: dict[str, Any], width: int, where: str) -> float:
-    times, power = rule.get("times"), rule["width_power"]
-    if set(rule) != {"times", "width_power"} or not all(isinstance(x, int | float) for x in (times, power)):
-        raise InputError(
-            f"{where}: {path}: write {{times: NUMBER, width_power: NUMBER}}, the value times * d_model^power"
-        )
-    return float(f"{times * width**power:.6g}")
-
-
-def _steps(spec: Spec, parameters: int, flops_per_token: int, step_tokens: int, where: str) -> int:
-    """Steps of the whole budget, rounded to the nearest."""
-    budget = spec.budget
-    tokens = (
-        budget.tokens
-        or (budget.tokens_per_parameter or 0) * parameters
-        or (budget.flops or 0) / flops_per_token
-    )  # fmt: skip
-    steps = round(tokens / step_tokens)
-    if len(spec.shares) > 1:
-        unit = max(1, steps // BRANCHES)
-        steps = steps // unit * unit
-    if steps < 1:
-        raise InputError(f"{where}: a budget of {tokens:,.0f} tokens is less than one step of {step_tokens:,}")
-    return steps
-
-
-def _timed(config: Config, steps: int, share: float, spec: Spec, where: str) -> tuple[Config, int]:
-    """``config`` for ``share`` of ``steps``, and after which step its cooldown begins.
-
-    Where runs branch, warmup and cooldown are whole numbers of steps, so that runs of all shares make the same steps
-    until each one's cooldown, and the run of the whole budget keeps checkpoints where the others begin theirs.
-    """
-    schedule, total, start, kept = config.optim.schedule, steps, 0, {}
-    if len(spec.shares) > 1:
-        if not isinstance(schedule, WsdSchedule):
-            raise InputError(f"{where}: shares: branching off needs optim.schedule.kind=wsd, not {schedule.kind}")
-        warmup, spans = span(schedule.warmup, steps), {}
-        for each in spec.shares:
-            spans[each] = _branch(schedule, steps, each)
-            if not warmup <= spans[each][1] < spans[each][0]:
-                raise InputError(
-                    f"{where}: share {each:g} is {spans[each][0]} steps, too few for a warmup of {warmup} and a "
-                    "cooldown; leave it out, or raise the budget"
-                )
-        total, start = spans[share]
-        schedule = schedule.model_copy(update={"warmup": warmup, "decay": total - start})
-        every = math.gcd(*(spans[each][1] for each in spec.shares if each < 1))
-        kept = {"checkpoint_every": every, "keep_checkpoints": steps // every + 1}
-    try:
-        validate(total, schedule)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-    train = {"steps": total, "eval_every": max(1, math.ceil(total / spec.milestones)), **kept}
-    sections = {
-        "train": config.train.model_copy(update=train),
-        "optim": config.optim.model_copy(update={"schedule": schedule}),
-    }
-    return config.model_copy(update=sections), start
-
-
-def _branch(schedule: WsdSchedule, steps: int, share: float) -> tuple[int, int]:
-    """Steps of ``share`` of a run of ``steps``, and after which its cooldown begins; multiples of a part of the run."""
-    unit = max(1, steps // BRANCHES)
-    total = max(unit, round(share * steps / unit) * unit)
-    return total, round((total - span(schedule.decay, total)) / unit) * unit
+    def _budget(self, trial: Trial) -> str:
+        rule = self.spec.budget
+        if rule.tokens_per_parameter is not None:  # each arm has its own number of parameters
+            return f"{rule.tokens_per_parameter * trial.parameters:,.0f} tokens"
+        return f"{rule.tokens or rule.flops:.4g}"

@@ -12,8 +12,9 @@ from seedbed.study.compared import Compared, arm, final_loss, named, told
 from seedbed.study.looks import gradient_rows, look_rows, token_gain_rows, weights_rows
 from seedbed.study.losses import difference_rows, loss_rows, slope_rows
 from seedbed.study.outcome import Outcome
-from seedbed.study.plan import ELSEWHERE, Cell, Plan, Trial
+from seedbed.study.plan import Plan
 from seedbed.study.trends import curve_rows, knob_rows, optimum_rows, size_rows, tokens_rows
+from seedbed.study.trial import ELSEWHERE, Cell, Trial
 from seedbed.train.run import flat
 
 
@@ -27,12 +28,12 @@ def results(plan: Plan, outcomes: Mapping[str, Outcome], runs: Path) -> StudyRes
     rows = _run_rows(found, outcomes, runs)
     curves, curve_problems = curve_rows(found)
     tokens, token_problems = tokens_rows(found)
-    gains, fits, size_problems = size_rows(found)
+    gains, fits, notes, size_problems = size_rows(found)
     optima, movements, optimum_problems = optimum_rows(found)
     token_gains, gain_problems = token_gain_rows(found)
     configs, shared = _configs(found)
     done = [outcomes[key] for key in dict.fromkeys(row.key for row in rows) if key in outcomes]
-    kept = {trial.config.data.store: plan.fingerprint(trial) for trial in _first_trials(found)}
+    kept = {str(trial.config.data.store): plan.fingerprint(trial) for trial in _first_trials(found)}
     return StudyResult(
         name=spec.name, question=spec.question, source=spec.source or "", notes=dict(spec.notes),
         axis=spec.compare.axis, baseline=named(spec.compare.axis, spec.compare.baseline), optimum=spec.optimum or "",
@@ -42,9 +43,9 @@ def results(plan: Plan, outcomes: Mapping[str, Outcome], runs: Path) -> StudyRes
         runs=rows, cells=_cell_rows(found, outcomes, rows), tuning=_tune_rows(plan, outcomes),
         losses=loss_rows(found), differences=difference_rows(found), slopes=slope_rows(found),
         curves=curves, gradients=gradient_rows(found), tokens_to_loss=tokens, effective_sizes=gains, fits=fits,
-        knob=knob_rows(found), optima=optima, movements=movements, looks=look_rows(found),
+        effective_notes=notes, knob=knob_rows(found), optima=optima, movements=movements, looks=look_rows(found),
         weights=weights_rows(found), token_gains=token_gains, configs=configs, shared=shared,
-        specification=spec.dump(), data={str(store): of for store, of in kept.items()},
+        specification=spec.dump(), data=kept,
         versions=_versions(done), threads=_counted(Counter(str(one.threads) for one in done)),
         problems=[*curve_problems, *token_problems, *size_problems, *optimum_problems, *gain_problems],
     )  # fmt: skip
@@ -63,14 +64,15 @@ def _run_row(trial: Trial, outcome: Outcome | None, runs: Path) -> RunRow:
     status, reason = _status(trial, outcome, runs)
     one = outcome or Outcome(trial.key, "failed")
     begun_at = 0 if trial.trunk is None else trial.trunk[1] * trial.tokens // trial.config.train.steps
-    made = one.tokens - (0 if one.branched is None else begun_at)
-    flops = trial.flops / (trial.tokens - begun_at) * max(0, made)
+    made = max(0, one.tokens - (0 if one.branched is None else begun_at))
+    flops = trial.flops / (trial.tokens - begun_at) * made
     loss = None if outcome is None else final_loss(outcome)
     return RunRow(
         key=trial.key, stage=trial.stage, arm=arm(trial.cell.levels), size=trial.cell.size, share=trial.share,
         seed=trial.seed, tuned=told(trial.tuned), status=status, reason=reason, nats_per_token=loss,
-        bits_per_byte=one.bits_per_byte if loss is not None else None, steps=one.steps, tokens=one.tokens, flops=flops,
-        train_s=one.train_s, wall_s=one.wall_s, peak_mb=one.peak_mb, threads=one.threads, branched=one.branched,
+        bits_per_byte=one.bits_per_byte if loss is not None else None, steps=one.steps, tokens=one.tokens,
+        own_tokens=made, flops=flops, train_s=one.train_s, wall_s=one.wall_s, peak_mb=one.peak_mb,
+        threads=one.threads, branched=one.branched,
     )  # fmt: skip
 
 

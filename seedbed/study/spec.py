@@ -1,54 +1,42 @@
 """What a study is, as data: a base configuration, axes of overrides, sizes, seeds, rates to choose from, a budget."""
 
-import json
-import math
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import cached_property
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from seedbed.config import Config
 from seedbed.config.explain import explain
 from seedbed.config.load import parse_override, section_at
 from seedbed.config.options import suggest
 from seedbed.config.reader import parse_file, to_json
-from seedbed.config.section import Folder, Positive, Section
+from seedbed.config.section import Folder, Section
 from seedbed.errors import InputError
+from seedbed.study.axes import Axis, Name, Sizes, Values, label_of
+from seedbed.study.scales import at_scale
 
-Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f/\\]+$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Look = Literal["residual", "masking", "sink", "weights", "token_losses"]
-Values = dict[str, Any]
-"""Dotted paths of a configuration and what is set there. ``{times: a, width_power: p}`` stands for a * d_model^p."""
-
-
-def label_of(value: Any) -> str:
-    """How a value is called where it names a level: ``0.5``, ``adamw``."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _levels(axis: Any) -> Any:
-    """``{path: [values]}`` written out: a level a value, called by it."""
-    if isinstance(axis, dict) and len(axis) == 1:
-        ((path, values),) = axis.items()
-        if isinstance(values, list):
-            levels = {label_of(value): {path: value} for value in values}
-            if len(levels) < len(values):
-                raise ValueError(f"{path}: a value stands twice")
-            return levels
-    return axis
-
-
-Axis = Annotated[dict[Name, Values], BeforeValidator(_levels), Field(min_length=1)]
+ONE_SIZE = "base"
+"""What the size of the base is called where a study has no other."""
+STUDY_SETS = {
+    "run.dir": "--out",
+    "run.seed": "seeds and tune.seed",
+    "train.steps": "budget and shares",
+    "train.eval_every": "milestones",
+    "train.log_every": "every step is logged",
+}
+"""Fields of the configuration that are the study's to set, and by what."""
 
 
 class Budget(Section):
     """How long each run is; one of these, the same for all arms of a size."""
 
     tokens: Annotated[float, Field(ge=1)] | None = None
-    """Tokens."""
+    """Tokens read, steps times batch times length: padding counts."""
     tokens_per_parameter: Annotated[float, Field(gt=0)] | None = None
     """Tokens over all parameters, embeddings included."""
     flops: Annotated[float, Field(ge=1)] | None = None
@@ -59,52 +47,6 @@ class Budget(Section):
         if sum(value is not None for value in (self.tokens, self.tokens_per_parameter, self.flops)) != 1:
             raise ValueError("give one of tokens, tokens_per_parameter and flops")
         return self
-
-
-class SizeRule(Section):
-    """Sizes by formula: d_ff = ffn_ratio * d_model, up to the next multiple; heads = d_model / head_dim."""
-
-    widths: Annotated[list[Positive], Field(min_length=1)]
-    """Each d_model."""
-    layers: Positive | list[Positive]
-    """Layers of all sizes, or of each."""
-    head_dim: Positive
-    """Width of a head."""
-    ffn_ratio: Annotated[float, Field(gt=0, le=64)] = 8 / 3
-    """d_ff / d_model; rounding it changes what a width does to a branch, so keep the multiple small."""
-    ffn_multiple: Positive = 8
-    """d_ff is a multiple of it."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if isinstance(self.layers, list) and len(self.layers) != len(self.widths):
-            raise ValueError(f"layers has {len(self.layers)} numbers for {len(self.widths)} widths")
-        if bad := [width for width in self.widths if width % self.head_dim]:
-            raise ValueError(f"head_dim={self.head_dim} does not divide widths {', '.join(map(str, bad))}")
-        return self
-
-    def levels(self) -> dict[str, Values]:
-        layers = self.layers if isinstance(self.layers, list) else [self.layers] * len(self.widths)
-        found = {}
-        for width, depth in zip(self.widths, layers, strict=True):
-            d_ff = math.ceil(round(self.ffn_ratio * width / self.ffn_multiple, 6)) * self.ffn_multiple
-            found[f"{depth}x{width}"] = {
-                "model.d_model": width, "model.n_layers": depth, "model.attention.n_heads": width // self.head_dim,
-                "model.ffn.d_ff": d_ff,
-            }  # fmt: skip
-        if len(found) < len(layers):
-            raise ValueError("sizes: one stands twice")
-        return found
-
-
-def _kind_of_sizes(value: Any) -> str:
-    return "rule" if isinstance(value, SizeRule) or (isinstance(value, dict) and "widths" in value) else "named"
-
-
-Sizes = Annotated[
-    Annotated[SizeRule, Tag("rule")] | Annotated[dict[Name, Values], Tag("named"), Field(min_length=1)],
-    Discriminator(_kind_of_sizes),
-]
 
 
 class Tune(Section):
@@ -128,7 +70,7 @@ class Compare(Section):
 
     axis: str
     """Name of the axis."""
-    baseline: str
+    baseline: Annotated[str, BeforeValidator(label_of)]
     """Its level that the others are compared with."""
 
 
@@ -152,8 +94,8 @@ class Spec(Section):
     axes: Annotated[dict[Name, Axis], Field(min_length=1)]
     """Axes of arms: `gamma: {init.gamma: [0.5, 1.0]}`, or named levels of several overrides each. Arms are all
     combinations."""
-    sizes: Sizes | None = None
-    """Sizes, by formula or as named overrides; none: that of the base."""
+    sizes: Sizes = Field(default={ONE_SIZE: {}})
+    """Sizes, by formula or as named overrides; by default one, that of the base."""
     tune: Tune | None = None
     """What each arm chooses for itself at each size."""
     seeds: Annotated[list[Seed], Field(min_length=1)]
@@ -170,9 +112,7 @@ class Spec(Section):
     """What arms may differ in besides; nothing unless it is said here."""
     optimum: str | None = None
     """A numeric axis whose best value is looked for."""
-    observe: list[Literal["residual", "masking", "sink", "weights", "token_losses"]] = Field(
-        default=["residual", "masking"]
-    )
+    observe: list[Look] = Field(default=["residual", "masking"])
     """What is measured of each model before its first step and after its last."""
 
     @model_validator(mode="after")
@@ -209,10 +149,37 @@ class Spec(Section):
             found[label] = float(value)
         return found
 
-    def size_levels(self) -> dict[str, Values]:
-        if self.sizes is None:
-            return {"base": {}}
-        return self.sizes.levels() if isinstance(self.sizes, SizeRule) else self.sizes
+    @model_validator(mode="after")
+    def _overrides(self) -> Self:
+        """Each path names a field, and no part of the study sets one that another decides anyway."""
+        for place, paths in self.places.items():
+            for path in paths:
+                section, _, field = path.partition(".")
+                if section not in Config.model_fields or not field:
+                    raise ValueError(f"{place}: '{path}' is no field; write its path with dots, for example optim.lr")
+                if path in STUDY_SETS:
+                    raise ValueError(f"{place}: {path} is the study's to set ({STUDY_SETS[path]}); leave it out")
+                others = [other for other in self.setting(path) if other != place]
+                if place == "tune.grid" and others:
+                    raise ValueError(f"tune.grid: {path} is set by {others[0]} too; leave it out of one")
+                if place.startswith("axes.") and (other := next((o for o in others if o.startswith("axes.")), None)):
+                    raise ValueError(f"{place} and {other} both set {path}; leave it out of one")
+        for name, levels in {"sizes": self.sizes, **self.axes}.items():
+            for path in self.set:
+                if all(path in level for level in levels.values()):
+                    raise ValueError(f"set: {path} is set by every level of {name}, which wins; leave it out of one")
+        return self
+
+    @cached_property
+    def places(self) -> dict[str, list[str]]:
+        """The paths of the configuration that each part of the study sets, by the part: ``set``, ``axes.gamma``, ..."""
+        levels = {"sizes": self.sizes, **{f"axes.{name}": axis for name, axis in self.axes.items()}}
+        found = {place: list(dict.fromkeys(chain(*of.values()))) for place, of in levels.items()}
+        return {"set": list(self.set), "tune.grid": [] if self.tune is None else list(self.tune.grid), **found}
+
+    def setting(self, path: str) -> list[str]:
+        """The parts of the study that set ``path``."""
+        return [place for place, paths in self.places.items() if path in paths]
 
     def dump(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
@@ -228,17 +195,33 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> Spec:
     tree = parse_file(path)
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a study is a mapping (name:, question:, axes:, seeds:, ...)")
-    tree, rest = _at_scale(tree, str(path), overrides)
+    tree, rest = at_scale(tree, str(path), overrides)
     if isinstance(tree.get("base"), str):
         tree["base"] = str((Path(path).parent / tree["base"]).resolve())
     origin: dict[tuple[str, ...], str] = {}
     for override in rest:
         keys, value = parse_override(override)
-        if keys[0] in Config.model_fields:
-            keys = ("set", ".".join(keys))
+        keys = _joined(keys)
         section_at(tree, keys, f"override '{override}'")[keys[-1]] = value
         origin[keys] = f"override '{override}'"
-    return spec_from(tree, str(path), origin)
+    spec = spec_from(tree, str(path), origin)
+    for keys, told in origin.items():
+        others = [place for place in spec.setting(keys[-1]) if place != "set"] if keys[0] == "set" else []
+        if others:
+            raise InputError(f"{told}: {keys[-1]} is set by {others[0]} of the study, which would win; change it there")
+    return spec
+
+
+def _joined(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The place in the study's tree that an override names; where paths of a configuration are keys, one key is all of
+    ``optim.lr``."""
+    if keys[0] in Config.model_fields and keys[0] not in Spec.model_fields:
+        return "set", ".".join(keys)
+    if keys[0] == "set" and len(keys) > 1:
+        return "set", ".".join(keys[1:])
+    if keys[:2] == ("tune", "grid") and len(keys) > 2:
+        return "tune", "grid", ".".join(keys[2:])
+    return keys
 
 
 def spec_from(tree: dict[str, Any], where: str, origin: dict[tuple[str, ...], str] | None = None) -> Spec:
@@ -247,38 +230,3 @@ def spec_from(tree: dict[str, Any], where: str, origin: dict[tuple[str, ...], st
         return Spec.model_validate_json(to_json(tree, where))
     except ValidationError as error:
         raise InputError(explain(error, where, origin or {}, Spec)) from None
-
-
-def _at_scale(tree: dict[str, Any], where: str, overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The study at the scale that ``overrides`` name, and the other overrides.
-
-    ``scales: {cpu: {...}}`` has what a scale changes: sections are merged, values replaced.
-    """
-    scales: Any = tree.pop("scales", None)
-    chosen = [override.partition("=")[2].strip() for override in overrides if override.partition("=")[0] == "size"]
-    rest = [override for override in overrides if override.partition("=")[0] != "size"]
-    if scales is None:
-        if chosen:
-            raise InputError(f"{where}: override 'size={chosen[-1]}': the study has one scale; leave it out")
-        return tree, rest
-    if not isinstance(scales, dict) or not all(isinstance(changes, dict) for changes in scales.values()):
-        raise InputError(f"{where}: scales: a mapping of names to what each changes")
-    if not chosen:
-        raise InputError(
-            f"{where}: has the scales {', '.join(scales)}; choose one, for example size={next(iter(scales))}"
-        )
-    if chosen[-1] not in scales:
-        raise InputError(f"{where}: override 'size={chosen[-1]}': no such scale; {suggest(chosen[-1], list(scales))}")
-    changes: dict[str, Any] = scales[chosen[-1]]
-    return _merged(tree, changes), rest
-
-
-def _merged(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Values of ``changes`` in place of those of ``tree``, mappings merged; axes and sizes are replaced whole."""
-    result = dict(tree)
-    for key, value in changes.items():
-        old = result.get(key)
-        if isinstance(value, dict) and isinstance(old, dict) and key not in ("axes", "sizes", "budget", "grid"):
-            value = _merged(old, value)
-        result[key] = value
-    return result

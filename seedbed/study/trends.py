@@ -1,18 +1,20 @@
 """What a study says beyond its last losses: learning curves, tokens to a loss, effective size, optimum."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from seedbed.measure.table import Rows
-from seedbed.report.study_rows import (
+from seedbed.report.study_trend_rows import (
     CurveRow,
     FitRow,
     GainRow,
     KnobRow,
     MovementRow,
+    NoteRow,
     OptimumRow,
     TokensRow,
 )
-from seedbed.study.compared import Against, BySeed, Compared, arm, named, without
+from seedbed.study.compared import Against, BySeed, Compared, arm, named, together, without
 from seedbed.study.curves import band, tokens_ratio, tokens_to_loss
 from seedbed.study.effective_size import effective_size
 from seedbed.study.optimum import Optimum, movement, optimum
@@ -29,7 +31,7 @@ def curve_rows(found: Compared) -> tuple[Rows[CurveRow], list[str]]:
     rows, problems = Rows[CurveRow](), []
     for cell, _, done in found.each(1.0):
         try:
-            drawn = band([one.outcome.curve for one in done.values()])
+            drawn = band(together([one.outcome.curve for one in done.values()]))
         except ValueError as error:
             problems.append(f"learning curve of {_place(cell)}: {error}")
             continue
@@ -62,11 +64,11 @@ def tokens_rows(found: Compared) -> tuple[Rows[TokensRow], list[str]]:
     return rows, problems
 
 
-def size_rows(found: Compared) -> tuple[Rows[GainRow], Rows[FitRow], list[str]]:
+def size_rows(found: Compared) -> tuple[Rows[GainRow], Rows[FitRow], Rows[NoteRow], list[str]]:
     """Effective size of each level at each share, with embeddings counted and without."""
-    gains, fits, problems = Rows[GainRow](), Rows[FitRow](), []
+    gains, fits, notes, problems = Rows[GainRow](), Rows[FitRow](), Rows[NoteRow](), []
     if len(found.sizes) < 2:
-        return gains, fits, problems
+        return gains, fits, notes, problems
     base = named(found.plan.spec.compare.axis, found.plan.spec.compare.baseline)
     for kind, alike in _kinds(found).items():
         for share in found.shares:
@@ -77,14 +79,17 @@ def size_rows(found: Compared) -> tuple[Rows[GainRow], Rows[FitRow], list[str]]:
                 except ValueError as error:
                     problems.append(f"{told}: {error}")
                     continue
-                problems += [f"{told}: {note}" for note in size.notes]
+                notes += [NoteRow(*kind, share, counted, note) for note in size.notes]
+                trend_p = None if size.trend is None else size.trend.p
                 for one in size.gains:
                     numbers = one.same_as, one.gain, one.low, one.high, one.p, one.n, one.reason
-                    gains.append(GainRow(*kind, base, share, counted, size.method, one.size, *numbers))
+                    gains.append(GainRow(*kind, base, share, counted, size.method, one.size, *numbers, trend_p))
                 for fit in size.fits:
-                    scales = fit.floor, fit.exponent, fit.base_scale, fit.arm_scale, fit.rms
+                    left = [*fit.base_left, *fit.arm_left]
+                    rms = math.sqrt(sum(one * one for one in left) / len(left))
+                    scales = fit.floor, fit.exponent, fit.base_scale, fit.arm_scale, rms
                     fits.append(FitRow(*kind, share, counted, fit.seed, *scales))
-    return gains, fits, problems
+    return gains, fits, notes, problems
 
 
 def knob_rows(found: Compared) -> Rows[KnobRow]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 Point = tuple[int, ...]
 """An index on each axis of a grid."""
@@ -24,18 +25,19 @@ def walk(shape: Sequence[int], losses: Mapping[Point, float]) -> Walk:
     """The next points of a grid of ``shape`` whose ``losses`` are needed, infinite for runs that diverged.
 
     It starts in the middle, looks at the neighbours along each axis, and goes on from the best point so far until that
-    has worse neighbours on all sides. Where the loss has one valley along each axis, that is the best of the grid.
+    has worse neighbours on all sides. Where the loss is a sum over the axes of one valley each, that is the best of the
+    grid; a valley askew of the axes may end it earlier. As long as all diverged, lower points follow one by one, the
+    nearest first: lower values are more likely to work. With all of them diverged it ends, without a best.
     """
     middle = tuple(length // 2 for length in shape)
     finite = {point: loss for point, loss in losses.items() if math.isfinite(loss)}
     here = min(finite, key=lambda point: (finite[point], point)) if finite else middle
     todo = [point for point in (here, *_neighbours(here, shape)) if point not in losses]
-    if not finite and not todo:  # all diverged so far: lower values are more likely to work
-        todo = [point for point in _all(shape) if point not in losses and point <= middle][-1:]
-    if todo:
+    if not finite and not todo:
+        lower = [point for point in product(*(range(top + 1) for top in middle)) if point not in losses]
+        todo = sorted(lower, key=lambda point: (-sum(point), -min(point), point))[:1]
+    if todo or not finite:
         return Walk(todo, None, [])
-    if not finite:
-        return Walk([], None, [])
     return Walk([], here, [axis for axis, length in enumerate(shape) if here[axis] in (0, length - 1)])
 
 
@@ -44,10 +46,3 @@ def _neighbours(point: Point, shape: Sequence[int]) -> Iterator[Point]:
         for step in (-1, 1):
             if 0 <= point[axis] + step < length:
                 yield (*point[:axis], point[axis] + step, *point[axis + 1 :])
-
-
-def _all(shape: Sequence[int]) -> list[Point]:
-    points: list[Point] = [()]
-    for length in shape:
-        points = [(*point, index) for point in points for index in range(length)]
-    return points

@@ -4,9 +4,11 @@ import resource
 import shutil
 import statistics
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from seedbed.config import Config
 from seedbed.config.load import from_tree
 from seedbed.data.store import Store
 from seedbed.errors import GuardStop
+from seedbed.files.atomic import folder_damage
 from seedbed.study.observe import observe
 from seedbed.study.outcome import FILE, Outcome, Status, settled, write_outcome
 from seedbed.train.metrics import read_metrics
@@ -64,7 +67,11 @@ def work(task: Task) -> None:
         status, reason = "diverged", str(stop)
     else:
         status, reason = "finished", None
-    found = gathered(folder) | (observed(config, folder, task.observe) if status == "finished" else {})
+    found = gathered(folder)
+    if status == "finished":
+        found |= observed(config, folder, task.observe)
+    else:  # its last evaluation is of weights on their way to the end, not of a result
+        found |= {"nats_per_token": None, "bits_per_byte": None}
     outcome = Outcome(
         key=task.key, status=status, reason=reason, threads=task.threads, versions=versions(), branched=branched,
         wall_s=time.perf_counter() - began, peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, **found,
@@ -77,13 +84,14 @@ def gathered(folder: Path) -> dict[str, Any]:
     rows = read_metrics(folder)
     trained = [row for row in rows if row["kind"] == "train"]
     evaluated = [row for row in rows if row["kind"] == "eval"]
-    tokens = {row["step"]: row["tokens"] for row in trained}
-    norms, last = [], 0
+    curve, norms, last = [], [], 0
     for row in evaluated:
-        span = [x["grad_norm"] for x in trained if last < x["step"] <= row["step"]]
-        if span:
-            norms.append((tokens[row["step"]], statistics.median(span), max(span)))
-        last = row["step"]
+        number = bisect_right(trained, row["step"], key=itemgetter("step"))  # a skipped step has no row and no tokens
+        tokens = trained[number - 1]["tokens"] if number else 0
+        curve.append((tokens, row["nats_per_token"]))
+        if span := [update["grad_norm"] for update in trained[last:number]]:
+            norms.append((tokens, statistics.median(span), max(span)))
+        last = number
     end = evaluated[-1] if evaluated else {}
     return {
         "nats_per_token": end.get("nats_per_token"),
@@ -91,7 +99,7 @@ def gathered(folder: Path) -> dict[str, Any]:
         "steps": trained[-1]["step"] if trained else 0,
         "tokens": trained[-1]["tokens"] if trained else 0,
         "train_s": trained[-1]["seconds"] if trained else 0.0,
-        "curve": [(tokens[row["step"]], row["nats_per_token"]) for row in evaluated if row["step"] in tokens],
+        "curve": curve,
         "gradient_norms": norms,
         "weights": [(row["tokens"], row["components"]) for row in rows if row["kind"] == "weights"],
     }
@@ -111,13 +119,13 @@ def observed(config: Config, folder: Path, what: tuple[str, ...]) -> dict[str, A
 
 def _branch(trunk: Path, step: int, folder: Path, config: Config) -> str | None:
     """Put the trunk's checkpoint after ``step`` into the new run ``folder``, which then goes on from there as if it had
-    made those steps itself. The key of the trunk; None where the run does not branch off: the trunk has no such
-    checkpoint.
+    made those steps itself. The key of the trunk; None where the run does not branch off, since the trunk has no such
+    checkpoint, whole.
     """
     checkpoint, marker = trunk / "checkpoints" / f"step_{step:08d}", folder / "branched"
     if folder.exists():
         return marker.read_text(encoding="utf-8") if marker.exists() else None
-    if not checkpoint.is_dir():
+    if not checkpoint.is_dir() or folder_damage(checkpoint) is not None:
         return None
     aside = folder.with_name(f".partial-{folder.name}")
     shutil.rmtree(aside, ignore_errors=True)

@@ -48,6 +48,18 @@ def test_the_interval_by_hand():
     assert found.reason == ""
 
 
+@pytest.mark.parametrize("spread", np.geomspace(1e-4, 0.03, 12).tolist())
+def test_terms_of_rounding_alone_do_not_move_the_bounds(spread):
+    half = 4.30265273 * spread / math.sqrt(3)
+    for centre in np.linspace(0.6, 1.1, 9).tolist():
+        found = optimum(losses(centre - spread, centre, centre + spread))
+        assert (found.low, found.high) == pytest.approx((centre - half, centre + half), abs=1e-5 * half)
+
+
+def test_the_five_nearest_values():
+    assert [optimum(losses(at)).points for at in (0.5, 1.25)] == [GRID[:5], GRID[1:]]
+
+
 def test_the_interval_is_the_test_inverted():
     rng = np.random.default_rng(1)
     rows = {seed: {value: parabola(value, 0.8) + rng.normal(scale=0.01) for value in GRID} for seed in range(4)}

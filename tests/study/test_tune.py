@@ -1,0 +1,88 @@
+"""The walk over a grid."""
+
+import math
+from collections.abc import Callable
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbed.study.tune import Point, walk
+
+SHAPES = st.lists(st.integers(1, 6), min_size=1, max_size=3)
+
+
+def walked(shape: list[int], loss: Callable[[Point], float]) -> tuple[Point | None, list[int], list[Point]]:
+    """The end of a walk, the edges there, and the points in the order that they were asked for."""
+    losses: dict[Point, float] = {}
+    asked: list[Point] = []
+    while todo := (stands := walk(shape, losses)).todo:
+        assert stands.best is None
+        asked += todo
+        losses |= {point: loss(point) for point in todo}
+        assert len(asked) <= math.prod(shape)
+    assert len(set(asked)) == len(asked)
+    assert all(0 <= index < length for point in asked for index, length in zip(point, shape, strict=True))
+    return stands.best, stands.edges, asked
+
+
+@given(SHAPES, st.data())
+def test_where_each_axis_has_one_valley_the_best_of_the_grid_is_found(shape: list[int], data: st.DataObject) -> None:
+    """Sums of one valley an axis, of any shape, infinite from some value on; edges are told exactly."""
+    valleys = []
+    for length in shape:
+        bottom = data.draw(st.integers(0, length - 1))
+        rises = data.draw(st.lists(st.floats(0.01, 10), min_size=length, max_size=length))
+        ends = data.draw(st.integers(bottom + 1, length))
+        valleys.append([sum(rises[min(i, bottom) : max(i, bottom)]) if i < ends else math.inf for i in range(length)])
+
+    def loss(point: Point) -> float:
+        return sum(valley[index] for valley, index in zip(valleys, point, strict=True))
+
+    lowest = tuple(valley.index(min(valley)) for valley in valleys)
+    best, edges, _ = walked(shape, loss)
+    assert best == lowest
+    assert edges == [axis for axis, index in enumerate(lowest) if index in (0, shape[axis] - 1)]
+
+
+@given(SHAPES, st.data())
+def test_any_losses_end_the_walk_where_no_neighbour_is_better(shape: list[int], data: st.DataObject) -> None:
+    values = data.draw(
+        st.lists(st.floats(0, 10) | st.just(math.inf), min_size=math.prod(shape), max_size=math.prod(shape))
+    )
+    losses = dict(zip(product(*map(range, shape)), values, strict=True))
+    best, edges, asked = walked(shape, losses.__getitem__)
+    middle = tuple(length // 2 for length in shape)
+    if best is None:
+        lower = {point for point in losses if all(i <= m for i, m in zip(point, middle, strict=True))}
+        assert edges == []
+        assert lower <= set(asked)  # not said before every lower point was tried
+        assert all(math.isinf(losses[point]) for point in asked)
+    else:
+        assert losses[best] == min(losses[point] for point in asked)
+        assert edges == [axis for axis, index in enumerate(best) if index in (0, shape[axis] - 1)]
+
+
+def test_a_walk_by_hand() -> None:
+    assert walk([7], {}).todo == [(3,), (2,), (4,)]
+    assert walk([7], {(3,): 2.0}).todo == [(2,), (4,)]
+    assert walk([7], {(3,): 2.0, (2,): 1.0, (4,): 3.0}).todo == [(1,)]
+    end = walk([7], {(3,): 2.0, (2,): 1.0, (4,): 3.0, (1,): 1.5})
+    assert (end.todo, end.best, end.edges) == ([], (2,), [])
+
+
+def test_after_divergence_lower_values_follow_the_nearest_first() -> None:
+    diverged = {(3,): math.inf, (2,): math.inf, (4,): math.inf}
+    assert walk([7], diverged).todo == [(1,)]
+    assert walk([7], diverged | {(1,): 3.0}).todo == [(0,)]
+    end = walk([7], diverged | {(1,): math.inf, (0,): math.inf})
+    assert (end.todo, end.best) == ([], None)
+    _, _, asked = walked([5, 5], lambda _: math.inf)
+    assert asked[5] == (1, 1)  # after the middle and its four neighbours, lower on both axes and nearest
+    assert (1, 3) not in asked
+    assert (0, 4) not in asked
+
+
+def test_what_is_known_of_a_wider_grid_is_used() -> None:
+    """The best of an old grid's edge is where the walk goes on."""
+    assert walk([9], {(2,): 1.0, (3,): 1.1}).todo == [(1,)]
