@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,11 @@ app = typer.Typer(help="Grids of runs that are compared: plan, carry out, report
 
 HOME = Path("runs", "studies")
 REPORT = "report"
+
+
+class EngineName(StrEnum):
+    local = "local"
+    ray = "ray"
 
 
 Study = Annotated[
@@ -83,6 +89,7 @@ def run(
     folder: Folder = None,
     runs: Runs = None,
     workers: Workers = None,
+    engine: Annotated[EngineName, typer.Option(help="Processes of this machine, or a Ray cluster.")] = EngineName.local,
     as_json: Json = False,
 ) -> None:
     """Carry a study out and report it; the same command again does what is left.
@@ -94,15 +101,17 @@ def run(
     from seedbed.cli.study_progress import study_progress
     from seedbed.cli.study_text import ending, show_ending
     from seedbed.study.local import cores, local_engine
+    from seedbed.study.on_ray import ray_engine
     from seedbed.study.plan import Plan
     from seedbed.study.run import known_outcomes, study_folder
     from seedbed.study.run import run as carry_out
 
+    engines = {EngineName.local: local_engine, EngineName.ray: ray_engine}
     made, count = Plan(spec), workers or cores()
     with study_folder(folder, spec):
         place = _place(folder, runs)
         with study_progress(made) as (tell, say):
-            state = carry_out(made, place, local_engine(count, say), _train, _threads(count), tell)
+            state = carry_out(made, place, engines[engine](count, say), _train, _threads(count), tell)
         outcomes = known_outcomes(made, place)
         shown = _report(made, outcomes, place, folder / REPORT)
     document = ending(made, outcomes, folder, shown)

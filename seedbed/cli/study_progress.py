@@ -13,8 +13,9 @@ from seedbed.cli.output import note
 from seedbed.train.progress import duration
 
 if TYPE_CHECKING:
-    from seedbed.study.plan import Plan, Trial
+    from seedbed.study.plan import Plan
     from seedbed.study.run import Progress
+    from seedbed.study.trial import Trial
 
 Tell = Callable[["Progress", "Trial | None"], None]
 

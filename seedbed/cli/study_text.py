@@ -38,7 +38,7 @@ def plan_document(
         "folder": str(folder),
         "arms": list(dict.fromkeys(cell.arm for cell in plan.cells)),
         "compare": spec.compare.model_dump(),
-        "sizes": list(spec.size_levels()),
+        "sizes": list(spec.sizes),
         "seeds": spec.seeds,
         "shares": spec.shares,
         "tune": None if spec.tune is None else spec.tune.model_dump(),

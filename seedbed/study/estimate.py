@@ -14,7 +14,8 @@ from seedbed.data.store import Store
 from seedbed.measure.table import Rows
 from seedbed.parallel.world import World, pick_device
 from seedbed.study.outcome import Outcome
-from seedbed.study.plan import Cell, Plan, Trial
+from seedbed.study.plan import Plan
+from seedbed.study.trial import Cell, Trial
 from seedbed.train.loop import train_step
 from seedbed.train.setup import start
 
@@ -149,7 +150,7 @@ def speeds(plan: Plan, outcomes: Mapping[str, Outcome], threads: int, *, try_ste
     """
     found, before = [], torch.get_num_threads()
     trials = plan.trials(outcomes)
-    for size in plan.spec.size_levels():
+    for size in plan.spec.sizes:
         ended = [(trial, outcomes[trial.key]) for trial in trials if trial.cell.size == size and trial.key in outcomes]
         speed = _ended_here(size, ended)
         if speed is None:
