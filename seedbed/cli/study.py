@@ -13,6 +13,7 @@ from seedbed.errors import InputError
 
 if TYPE_CHECKING:
     from seedbed.config import Config
+    from seedbed.report.study_rows import StudyResult
     from seedbed.study.outcome import Outcome
     from seedbed.study.plan import Plan
     from seedbed.study.spec import Spec
@@ -146,6 +147,34 @@ def report(
     shown = _report(made, outcomes, place, out or folder / REPORT)
     document = ending(made, outcomes, folder, shown)
     print_json(document) if as_json else show_ending(document)
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a study.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Folder of another.")],
+    as_json: Json = False,
+) -> None:
+    """Set what two studies found of the same arms side by side, and what differs in their specifications."""
+    from seedbed.cli.study_text import show_between
+    from seedbed.study.between import between, unlike
+
+    one, other = _found(a), _found(b)
+    rows, specifications = between(one, other), unlike(one, other)
+    if as_json:
+        print_json({"a": str(a), "b": str(b), "unlike": specifications, "rows": [asdict(row) for row in rows]})
+    else:
+        show_between(str(a), str(b), rows, specifications)
+
+
+def _found(folder: Path) -> "StudyResult":
+    """What the study in ``folder`` has found so far."""
+    from seedbed.study.plan import Plan
+    from seedbed.study.results import results
+    from seedbed.study.run import known_outcomes, read_study
+
+    made, place = Plan(read_study(folder)), folder / "runs"
+    return results(made, known_outcomes(made, place), place)
 
 
 def _study(path: Path, changes: Sequence[str] | None, folder: Path | None) -> tuple["Spec", Path]:
