@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from scipy import stats
 
@@ -17,8 +18,8 @@ Place = tuple[frozenset[str], str, float]
 def compare(a: StudyResult, b: StudyResult) -> StudiesCompared:
     """Cells with the same levels, size and share in both, in the order of A; the axes need not be the same ones.
 
-    Runs pair where both studies read the same data for as long with the same seeds, two at least: then the difference is
-    the mean over common seeds with a paired t interval. Otherwise means are set against each other by Welch's t test.
+    Runs pair where both studies read the same data for as long with the same seeds, two at least: then the difference
+    is the mean over common seeds with a paired t interval. Otherwise means are compared by Welch's t test.
     Losses are in nats a token on the same data, and in bits a byte on different ones, whose tokens are not the same.
     """
     same_data = sorted(set(a.data.values())) == sorted(set(b.data.values()))
@@ -75,11 +76,10 @@ def _welch(a: list[float], b: list[float]) -> tuple[Difference, str]:
     mean = sum(b) / len(b) - sum(a) / len(a)
     if min(len(a), len(b)) < 2:
         return Difference(mean, None, None, None, None, min(len(a), len(b))), "one seed: no interval"
-    test = stats.ttest_ind(b, a, equal_var=False)
+    test: Any = stats.ttest_ind(b, a, equal_var=False)  # its stubs lack the fields
     bounds = test.confidence_interval(LEVEL)
-    return Difference(
-        mean, None, float(bounds.low), float(bounds.high), float(test.pvalue), min(len(a), len(b))
-    ), "Welch"
+    told = float(bounds.low), float(bounds.high), float(test.pvalue), min(len(a), len(b))
+    return Difference(mean, None, *told), "Welch"
 
 
 def _corrected(rows: list[SharedRow]) -> list[SharedRow]:
