@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from seedbed.api import fit
 from seedbed.config import Config
-from seedbed.errors import GuardStop, SignalStop
+from seedbed.errors import GuardStop, InputError, SignalStop
 from seedbed.study import work as working
 from seedbed.study.outcome import Outcome, read_outcome
 from seedbed.study.run import in_this_process, known_outcomes, run
@@ -263,3 +263,21 @@ def test_a_kill_before_any_change_to_the_disk_loses_nothing(done: Any, tmp_path:
         if not killed:
             return
     raise AssertionError("never came to its end")
+
+
+def test_a_key_knows_the_weights_that_a_run_starts_from_and_not_where_they_lie(
+    done: Any, tiny_store: Path, tmp_path: Path
+) -> None:
+    runs, trials = done
+    gate = {"model.attention.gate": "elementwise"}
+
+    def key(folder: Path | None) -> str:
+        start = {} if folder is None else {"train.init_from": str(folder)}
+        return studies.trial(tiny_store, set=gate | start).key
+
+    adamw, muon = runs / trials["adamw", 1.0].key, runs / trials["muon", 1.0].key
+    copytree(adamw, tmp_path / "copy")
+    assert key(adamw) == key(tmp_path / "copy")
+    assert len({key(None), key(adamw), key(muon)}) == 3
+    with pytest.raises(InputError, match="nowhere"):
+        key(tmp_path / "nowhere")
