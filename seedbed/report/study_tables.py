@@ -5,7 +5,8 @@ from typing import Any
 
 from seedbed.report.render import count, number, signed
 from seedbed.report.sections import TableView
-from seedbed.report.study_rows import LookRow, StudyResult
+from seedbed.report.study_rows import StudyResult
+from seedbed.report.study_trend_rows import LookRow
 from seedbed.report.style import short
 
 LONG, BRIEF = 40, 24

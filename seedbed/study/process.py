@@ -82,22 +82,21 @@ def start(task: Task, folder: str) -> Running:
 
 def _main(task: Task, folder: str, saying: Connection) -> None:
     os.setsid()
-    os.chdir(folder)
     _end_with_parent()
-    with claimed(task.folder) as log:
-        for stream in (1, 2):
-            os.dup2(log.fileno(), stream)
-        try:
+    try:
+        os.chdir(folder)
+        with claimed(task.folder) as log:
+            for stream in (1, 2):
+                os.dup2(log.fileno(), stream)
             work(task)
-        except SignalStop as stop:
-            saying.send(End(str(stop), stop.signum))
-        except Exception as error:
-            saying.send(End(_line(error), disk_full=_disk_is_full(error)))
-            with suppress(OSError):
-                traceback.print_exc(file=log)
-                log.flush()
-        else:
-            saying.send(End())
+    except SignalStop as stop:
+        saying.send(End(str(stop), stop.signum))
+    except Exception as error:
+        saying.send(End(one_line(error), disk_full=_disk_is_full(error)))
+        with suppress(OSError):
+            traceback.print_exc()
+    else:
+        saying.send(End())
 
 
 def _end_with_parent() -> None:
@@ -112,7 +111,8 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What went wrong, for a table."""
     message = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
     return " ".join(message.split())
 
