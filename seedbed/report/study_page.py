@@ -230,7 +230,7 @@ def _provenance(result: StudyResult) -> dict[str, str]:
     ended = [row for row in runs if row.status != "missing"]
     return {
         **{f"data {store}": f"SHA-256 {fingerprint}" for store, fingerprint in result.data.items()},
-        "runs": f"{len(ended)}, in all {count(sum(row.own_tokens for row in ended))} tokens, "
+        "in all": f"{len(ended)} runs, {count(sum(row.own_tokens for row in ended))} tokens, "
         f"{number(sum(row.flops for row in ended))} FLOPs, {duration(sum(row.wall_s for row in ended))} of processes",
         "threads a run": result.threads or "–",
         **result.versions,

@@ -11,6 +11,7 @@ from seedbed.report.style import short
 
 LONG, BRIEF = 40, 24
 """Lines of a table beyond which it is folded on the page, and beyond which a terminal does not show it."""
+NAME = 28
 PLACES = 3
 """Decimals of losses and differences, in nats a token."""
 
@@ -212,6 +213,7 @@ def _table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, folded: bool = False
 ) -> TableView:
     folded = folded or len(rows) > LONG
+    rows = [[_unbroken(cell) for cell in row[:left]] + list(row[left:]) for row in rows]
     return TableView(title, columns, rows, left=left, brief=not folded and len(rows) <= BRIEF, folded=folded)
 
 
@@ -238,6 +240,11 @@ def _smoke(result: StudyResult, title: str) -> str:
 
 def _losses(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"{low:.{PLACES}f} to {high:.{PLACES}f}"
+
+
+def _unbroken(cell: str) -> str:
+    """A name stays on one line, a sentence does not."""
+    return cell.replace(" ", "\u00a0") if len(cell) <= NAME else cell
 
 
 def _ended(finished: int, diverged: int, failed: int, missing: int) -> str:
