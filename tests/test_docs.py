@@ -13,7 +13,7 @@ from tiny import sentences
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-MARKS = {"bench": re.compile(r"benchmarks/"), "slow": re.compile(r"seedbed (train|quickstart)")}
+MARKS = {"bench": re.compile(r"benchmarks/"), "slow": re.compile(r"seedbed (train|quickstart|study run)")}
 
 
 def blocks(language: str) -> list[tuple[str, str]]:

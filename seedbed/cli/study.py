@@ -1,5 +1,6 @@
 """`seedbed study`: plan, carry out, report and compare grids of runs; heavy imports wait inside the commands."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -8,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seedbed.cli.output import Json, print_json
+from seedbed.cli.analyze.present import Out, command_line, present, work
+from seedbed.cli.options import Overwrite
+from seedbed.cli.output import Json, finite, print_json
 from seedbed.errors import InputError
 
 if TYPE_CHECKING:
@@ -114,7 +117,7 @@ def run(
         with study_progress(made) as (tell, say):
             state = carry_out(made, place, engines[engine](count, say), _train, _threads(count), tell)
         outcomes = known_outcomes(made, place)
-        shown = _report(made, outcomes, place, folder / REPORT)
+        shown = _report(made, outcomes, folder, place, folder / REPORT)
     document = ending(made, outcomes, folder, shown)
     print_json(document) if as_json else show_ending(document)
     if state.failed or document["problems"]:
@@ -144,7 +147,7 @@ def report(
         )
     made = Plan(spec)
     outcomes = known_outcomes(made, place)
-    shown = _report(made, outcomes, place, out or folder / REPORT)
+    shown = _report(made, outcomes, folder, place, out or folder / REPORT)
     document = ending(made, outcomes, folder, shown)
     print_json(document) if as_json else show_ending(document)
 
@@ -152,19 +155,19 @@ def report(
 @app.command()
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a study.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Folder of another.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Folder of another, or of another version of it.")],
+    out: Out = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Set what two studies found of the same arms side by side, and what differs in their specifications."""
-    from seedbed.cli.study_text import show_between
-    from seedbed.study.between import between, unlike
+    """Set arms that two studies share side by side: losses, how far they are apart, what they were run with."""
+    from seedbed.report.study_compare_page import study_compare_page
+    from seedbed.study.compare import compare as compared
 
-    one, other = _found(a), _found(b)
-    rows, specifications = between(one, other), unlike(one, other)
-    if as_json:
-        print_json({"a": str(a), "b": str(b), "unlike": specifications, "rows": [asdict(row) for row in rows]})
-    else:
-        show_between(str(a), str(b), rows, specifications)
+    with work(out, overwrite):
+        result = compared(_found(a), _found(b))
+        page = study_compare_page(result, {"command": command_line(), "A": str(a.resolve()), "B": str(b.resolve())})
+        present(result, page, {"shared": result.shared, "settings": result.settings}, out, as_json)
 
 
 def _found(folder: Path) -> "StudyResult":
@@ -194,7 +197,7 @@ def _study(path: Path, changes: Sequence[str] | None, folder: Path | None) -> tu
 def _place(folder: Path, runs: Path | None) -> Path:
     """The folder of the runs. One that is shared is linked from the study's, so that `report` finds it there."""
     place = folder / "runs"
-    if runs is not None and not (place.exists() and place.samefile(runs)):
+    if runs is not None and place.resolve() != runs.resolve():
         if place.is_symlink() or place.exists():
             raise InputError(f"--runs {runs}: {place} has the study's runs; leave --runs out, or choose another -o")
         runs.mkdir(parents=True, exist_ok=True)
@@ -203,10 +206,8 @@ def _place(folder: Path, runs: Path | None) -> Path:
     return place
 
 
-def _report(made: "Plan", outcomes: Mapping[str, "Outcome"], place: Path, out: Path) -> Path:
+def _report(made: "Plan", outcomes: Mapping[str, "Outcome"], folder: Path, place: Path, out: Path) -> Path:
     """Write the report into ``out``; its page."""
-    from seedbed.cli.analyze.present import command_line
-    from seedbed.cli.output import finite
     from seedbed.files.atomic import write_atomic
     from seedbed.report.markdown import page_markdown
     from seedbed.report.results import RESULT, write_results
@@ -217,7 +218,14 @@ def _report(made: "Plan", outcomes: Mapping[str, "Outcome"], place: Path, out: P
     if out.exists() and not (out / RESULT).is_file() and any(out.iterdir()):
         raise InputError(f"{out}: holds other files; name a new folder for the report")
     result = results(made, outcomes, place)
-    page = study_page(result, {"command": command_line(), "runs": str(place.resolve())})
+    page = study_page(
+        result,
+        {
+            "command": command_line(),
+            "to repeat it": f"seedbed study run {shlex.quote(str(folder))}",
+            "runs": str(place.resolve()),
+        },
+    )
     shown = write_results(out, page, study_tables(result), finite(asdict(result)))
     write_atomic(out / "report.md", page_markdown(page))
     return shown

@@ -1,6 +1,5 @@
 """What the commands of a study tell: a JSON document, and the same for people."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -8,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from seedbed.cli.output import console, note, table
 from seedbed.cli.study_progress import name_of
-from seedbed.report.render import count, number, signed
+from seedbed.report.render import count, number
 from seedbed.study.estimate import grid_size
 from seedbed.train.progress import duration
 
 if TYPE_CHECKING:
-    from seedbed.measure.table import Rows
-    from seedbed.study.between import BetweenRow, Found
     from seedbed.study.estimate import Estimate
     from seedbed.study.outcome import Outcome
     from seedbed.study.plan import Plan
@@ -150,40 +147,6 @@ def show_ending(document: Mapping[str, Any]) -> None:
     told += [f"{len(document[status])} {status}" for status in ("diverged", "failed") if document[status]]
     print(f"runs      {', '.join(told)}")
     print(f"report    {document['report']}")
-
-
-def show_between(a: str, b: str, rows: "Rows[BetweenRow]", unlike: Mapping[str, tuple[Any, Any]]) -> None:
-    """Two studies side by side, for people."""
-    screen = console()
-    print(f"A: {a}\nB: {b}")
-    for what, title in (
-        ("difference", "differences, nats a token, with 95 % intervals"),
-        ("loss", "losses, nats a token, with 95 % intervals"),
-    ):
-        shown = [
-            [
-                row.arm,
-                row.size,
-                f"{row.share:g}",
-                _interval(row.a),
-                _interval(row.b),
-                signed(row.change),
-                number(row.p, 2),
-            ]
-            for row in rows
-            if row.what == what
-        ]
-        screen.print(table(title, ["", "size", "share", "A", "B", "B less A", "p"], shown, left=2))
-    specified = [[path, json.dumps(one), json.dumps(other)] for path, (one, other) in unlike.items()]
-    screen.print(table("in which the studies differ", ["", "A", "B"], specified))
-
-
-def _interval(found: "Found | None") -> str:
-    if found is None:
-        return "–"
-    if found.low is None or found.high is None:
-        return f"{found.mean:.4f} (n = {found.n})"
-    return f"{found.mean:.4f} [{found.low:.4f}, {found.high:.4f}]"
 
 
 def _counted(number: int, what: str) -> str:

@@ -39,7 +39,11 @@ class Plan:
     """
 
     def __init__(self, spec: Spec):
-        self.spec, self._base = spec, read_tree(spec.base)
+        self.spec = spec
+        try:
+            self._base = read_tree(spec.base)
+        except InputError as error:
+            raise InputError(f"study {spec.name}: base: {error}") from None
         self._stores: dict[str, Store] = {}
         self._made: dict[Any, Trial] = {}
         self._checked: set[Cell] = set()
@@ -184,7 +188,10 @@ class Plan:
                 f"{where}: data.store is not set; make one with `seedbed data prepare`, set data.store=FOLDER"
             )
         if path not in self._stores:
-            store = Store(path)
+            try:
+                store = Store(path)
+            except InputError as error:
+                raise InputError(f"{where}: data.store={error}") from None
             if len(store.split("heldout")) == 0:
                 raise InputError(
                     f"{where}: data.store={path} holds nothing out, and runs are compared by their held-out loss; "

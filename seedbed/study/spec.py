@@ -52,7 +52,7 @@ class Budget(Section):
 class Tune(Section):
     """What each arm may choose for itself, on a seed of its own, before it is compared on the others."""
 
-    grid: Annotated[dict[str, Annotated[list[float | int], Field(min_length=3)]], Field(min_length=1)]
+    grid: Annotated[dict[str, list[float | int]], Field(min_length=1)]
     """Values in rising order by path, three at least: the best must have a worse one on either side."""
     seed: Seed
     """Seed of these runs; none of `seeds`."""
@@ -60,6 +60,10 @@ class Tune(Section):
     @model_validator(mode="after")
     def _rising(self) -> Self:
         for path, values in self.grid.items():
+            if len(values) < 3:
+                raise ValueError(
+                    f"grid.{path}: write three values at least; the best must have a worse one on either side"
+                )
             if any(a >= b for a, b in pairwise(values)):
                 raise ValueError(f"grid.{path}: write the values in rising order, each once")
         return self

@@ -5,7 +5,7 @@ import shutil
 import statistics
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -101,8 +101,23 @@ def gathered(folder: Path) -> dict[str, Any]:
         "train_s": trained[-1]["seconds"] if trained else 0.0,
         "curve": curve,
         "gradient_norms": norms,
-        "weights": [(row["tokens"], row["components"]) for row in rows if row["kind"] == "weights"],
+        "weights": [(row["tokens"], _by_role(row["components"])) for row in rows if row["kind"] == "weights"],
     }
+
+
+def _by_role(components: Mapping[str, Mapping[str, float | None]]) -> list[dict[str, Any]]:
+    """A row a role from one a role and layer (``attn.q/0``): medians over layers, as what is observed has them."""
+    layers: dict[str, list[Mapping[str, float | None]]] = {}
+    for name, measured in components.items():
+        layers.setdefault(name.partition("/")[0], []).append(measured)
+    rows = []
+    for role, each in layers.items():
+        row: dict[str, Any] = {"role": role}
+        for measure in each[0]:
+            values = [value for one in each if (value := one[measure]) is not None]
+            row[measure] = statistics.median(values) if values else None
+        rows.append(row)
+    return rows
 
 
 def observed(config: Config, folder: Path, what: tuple[str, ...]) -> dict[str, Any]:
