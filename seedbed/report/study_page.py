@@ -23,7 +23,7 @@ from seedbed.report.study_tables import (
     chosen_table,
     config_tables,
     difference_tables,
-    gain_table,
+    gain_tables,
     look_tables,
     loss_tables,
     optimum_tables,
@@ -159,7 +159,7 @@ def _sizes(result: StudyResult) -> list[Section]:
     several = len({(row.others, row.level, row.share, row.counted) for row in result.effective_sizes})
     notes = Counter(row.note for row in result.effective_notes)
     told += [f"In {times} of {several} comparisons: {note}." for note, times in notes.items()]
-    return [Section("Effective size", told, tables=[gain_table(result)])]
+    return [Section("Effective size", told, tables=gain_tables(result))]
 
 
 def _optimum(result: StudyResult) -> list[Section]:

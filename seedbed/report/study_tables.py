@@ -119,7 +119,8 @@ def tokens_table(result: StudyResult) -> TableView:
     return _table(_smoke(result, "Tokens to a loss"), columns, rows, left=4)
 
 
-def gain_table(result: StudyResult) -> TableView:
+def gain_tables(result: StudyResult) -> list[TableView]:
+    """Of the whole budget, and of its shares."""
     columns = ["level", "among", "share", "parameters counted", "method", "N", "N′", "N′/N − 1", *_tested(result),
                "why none"]  # fmt: skip
     rows = [
@@ -128,7 +129,7 @@ def gain_table(result: StudyResult) -> TableView:
          *_test(result, f"{_percent(r.low)} to {_percent(r.high)}" if r.low is not None else "–", r.p, r.n), r.reason]
         for r in result.effective_sizes
     ]  # fmt: skip
-    return _table(_smoke(result, f"Effective size against {result.baseline}"), columns, rows, left=5)
+    return _whole_and_shares(result, f"Effective size against {result.baseline}", columns, rows, left=5)
 
 
 def optimum_tables(result: StudyResult) -> list[TableView]:
