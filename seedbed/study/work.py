@@ -20,6 +20,7 @@ from seedbed.config.load import from_tree
 from seedbed.data.store import Store
 from seedbed.errors import GuardStop
 from seedbed.files.atomic import folder_damage
+from seedbed.measure.trajectory import MEASURES, averaged
 from seedbed.study.observe import observe
 from seedbed.study.outcome import FILE, Outcome, Status, settled, write_outcome
 from seedbed.train.metrics import read_metrics
@@ -105,18 +106,17 @@ def gathered(folder: Path) -> dict[str, Any]:
     }
 
 
-def _by_role(components: Mapping[str, Mapping[str, float | None]]) -> list[dict[str, Any]]:
-    """A row a role from one a role and layer (``attn.q/0``): medians over layers, as what is observed has them."""
-    layers: dict[str, list[Mapping[str, float | None]]] = {}
+def _by_role(components: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row a role from one a role and layer (``attn.q/0``): medians over layers, as what is observed has them, and all
+    problems; None where a layer has no number."""
+    layers: dict[str, list[dict[str, Any]]] = {}
     for name, measured in components.items():
         layers.setdefault(name.partition("/")[0], []).append(measured)
     rows = []
     for role, each in layers.items():
-        row: dict[str, Any] = {"role": role}
-        for measure in each[0]:
-            values = [value for one in each if (value := one[measure]) is not None]
-            row[measure] = statistics.median(values) if values else None
-        rows.append(row)
+        means = averaged(each)
+        medians = {name: statistics.median(one[name] for one in each) for name in MEASURES if means[name] is not None}
+        rows.append({"role": role, **means, **medians})
     return rows
 
 

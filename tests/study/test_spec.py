@@ -71,7 +71,7 @@ def test_overrides_set_the_study_or_the_configuration_of_all_runs(tmp_path: Path
 
 
 def test_base_lies_beside_the_study(tmp_path: Path) -> None:
-    assert loaded(tmp_path, base="../cpu.yaml").base == str(tmp_path / "../cpu.yaml")
+    assert loaded(tmp_path, base="../cpu.yaml").base == str(tmp_path.parent / "cpu.yaml")
 
 
 def test_scales_are_chosen_and_merged(tmp_path: Path) -> None:
