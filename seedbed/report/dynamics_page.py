@@ -1,9 +1,12 @@
 """The page of `seedbed analyze dynamics`: how the weights of runs moved, all layers together and one by one."""
 
 from collections.abc import Mapping
+from typing import Literal
 
+from seedbed.facts.fact import in_order
 from seedbed.measure.cosine import MEAN_ROWS
 from seedbed.measure.trajectory import MEASURES, TurnRow, thinned
+from seedbed.report.dynamics_claims import claims
 from seedbed.report.dynamics_figures import Over, layer_figure, measure_figure
 from seedbed.report.dynamics_rows import Dynamics
 from seedbed.report.measures import EFFECTIVE_RANK, ENERGY, NAMES, heading
@@ -11,7 +14,9 @@ from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
 
 MOST_LAYERS = 8  # figures of single layers; the table has all of them
-BRIEF = ("stable_rank", "row_cosine")
+SIDE_BY_SIDE = 4  # runs that a table in the terminal has room for
+SUMMED_UP: dict[str, Literal["least", "most"]] = {"stable_rank": "least", "row_cosine": "most"}
+"""What a summary shows, and where that turns when rows align and rank is lost."""
 
 DEFINITIONS = {
     "Stable rank": "‖W‖²_F / σ₁², σ the singular values in descending order (S0).",
@@ -67,12 +72,9 @@ def dynamics_page(result: Dynamics, provenance: Mapping[str, str], over: Over = 
         sections=[
             Section(
                 "All layers together",
-                (
-                    "The claim to test (S0 figs. 4 to 8): under AdamW the stable rank falls steeply from a small "
-                    "initialization (γ = 1) and climbs back, while from γ = ½ it starts high and drifts. Orthogonal "
-                    "updates (Muon) may hide this. Rows that align show as a mean |cos| above the Gaussian value.",
-                ),
+                claims({run.name: run.optimizer for run in result.runs}),
                 together,
+                _summaries(result),
             ),
             Section("First, turning points, last", tables=_turn_tables(result.turns)),
             Section("Layer by layer", (f"The same of each matrix, without a mean.{left}",), single),
@@ -89,6 +91,33 @@ def dynamics_page(result: Dynamics, provenance: Mapping[str, str], over: Over = 
     )
 
 
+def _summaries(result: Dynamics) -> list[TableView]:
+    """A line a component, a cell a run; of two measures, or of the first one where the runs need several tables."""
+    names = [run.name for run in result.runs]
+    several = len(names) > SIDE_BY_SIDE
+    tables = []
+    for measure, turn in list(SUMMED_UP.items())[: 1 if several else 2]:
+        own = {(row.component, row.run): row for row in result.turns if row.measure == measure}
+        components = in_order(component for component, _ in own)
+        for begin in range(0, len(names), SIDE_BY_SIDE):
+            shown = names[begin : begin + SIDE_BY_SIDE]
+            cells = []
+            for component in components:
+                rows = [own.get((component, run)) for run in shown]
+                gaussians = {number(row.gaussian) for row in rows if row is not None}
+                cells.append([component, *(_moved(row, turn) for row in rows), " or ".join(sorted(gaussians))])
+            told = f"{heading(measure)}: first → {turn} @step → last, means over the layers"
+            tables.append(TableView(told, ["component", *shown, "Gaussian"], cells))
+    return tables
+
+
+def _moved(row: TurnRow | None, turn: Literal["least", "most"]) -> str:
+    if row is None:
+        return "–"
+    value, step = (row.least, row.least_step) if turn == "least" else (row.most, row.most_step)
+    return f"{number(row.first, 2)}→{number(value, 2)}@{step}→{number(row.last, 2)}"
+
+
 def _turn_tables(rows: list[TurnRow]) -> list[TableView]:
     """One a measure: what a component's mean was at first, at its turning points and at last, runs below each other."""
     columns = ("component", "run", "matrices", "first", "least", "at step", "most", "at step", "last", "Gaussian")
@@ -103,18 +132,18 @@ def _turn_tables(rows: list[TurnRow]) -> list[TableView]:
             )
             for row in own
         ]  # fmt: skip
-        brief = measure in BRIEF
         title = f"{heading(measure)}: means over the layers"
-        tables.append(TableView(title, columns, cells, left=2, brief=brief, folded=not brief))
+        tables.append(TableView(title, columns, cells, left=2, brief=False, folded=measure not in SUMMED_UP))
     return tables
 
 
 def _runs_table(result: Dynamics, steps: dict[str, int]) -> TableView:
-    columns = ("run", "law", "optimizer", "seed", "steps", "shown", "checkpoints", "recorded", "passed over")
+    columns = ("run", "law", "optimizer", "learning rate", "seed", "steps", "shown", "checkpoints", "recorded",
+               "passed over")  # fmt: skip
     cells = [
         (
-            run.name, run.law, run.optimizer, str(run.seed), count(run.steps), count(steps[run.name]),
-            count(run.checkpoints), count(run.recorded), count(len(run.passed_over)),
+            run.name, run.law, run.optimizer, f"{run.learning_rate:g}", str(run.seed), count(run.steps),
+            count(steps[run.name]), count(run.checkpoints), count(run.recorded), count(len(run.passed_over)),
         )
         for run in result.runs
     ]  # fmt: skip

@@ -14,6 +14,7 @@ class RunFacts:
     path: str
     law: str
     optimizer: str
+    learning_rate: float
     seed: int
     steps: int
     """That it makes in all."""

@@ -14,6 +14,7 @@ from seedbed.measure.sink import SinkReport
 from seedbed.measure.spectra import gaussian_stats
 from seedbed.measure.trajectory import Reference, TrajectoryRow, initial, left_out, measures, recorded, references
 from seedbed.report import figures
+from seedbed.report.dynamics_claims import claims
 from seedbed.report.dynamics_figures import measure_figure
 from seedbed.report.gradients_figure import gradients_figure
 from seedbed.report.measures import NAMES
@@ -59,6 +60,7 @@ def run_page(report: RunReport) -> str:
         heldout=heldout[-1] if heldout else None,
         passed_over=figures.kind(report.metrics, "guard"),
         figure=_figures(report, rows, references),
+        claims=claims({"this run": report.config["optim"]["name"]}) if rows else [],
         components=[(before.get(role), after.get(role)) for role in dict.fromkeys((*before, *after))],
         problems=[
             f"{when}, {problem}"

@@ -13,7 +13,7 @@ from seedbed.facts.fact import in_order
 from seedbed.measure.residual import USUAL_EPS, NormMasking
 from seedbed.report.preflight_rows import Arm, CoordCheck
 from seedbed.report.render import number, signed
-from seedbed.report.style import ARMS, GREY, INK, WIDTH, log_scale, panels, short, style
+from seedbed.report.style import ARMS, GREY, INK, WIDTH, log_scale, log_widths, panels, short, style
 
 
 def masking_figure(arms: Sequence[Arm]) -> Figure:
@@ -136,10 +136,7 @@ def width_figure(arms: Sequence[Arm]) -> Figure:
                 panel.plot(row.widths, row.ratios, **{**look(index, arm), "label": f"{arm.title}: {told}"})
             panel.set_title(branch)
             panel.set_xlabel("width d")
-            panel.set_xscale("log")
-            widths = arms[0].slopes[column].widths
-            panel.set_xticks(widths, list(map(str, widths)))
-            panel.minorticks_off()
+            log_widths(panel, arms[0].slopes[column].widths)
             log_scale(panel, "y")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", title="slopes", ncols=1)
         return figure
@@ -161,13 +158,12 @@ def coordcheck_figure(check: CoordCheck) -> Figure:
             panel.set_title(name)
             told = " ".join(signed(row.slope, 2) for row in rows)
             panel.text(0.04, 0.04, f"slopes {told}" if rows else "no change", transform=panel.transAxes, fontsize=8)
-            panel.set(xscale="log", yscale="log")
             if rows:  # at least two decades, so that flat looks flat, and room for the slopes below
                 low, high = math.log10(panel.dataLim.y0), math.log10(panel.dataLim.y1)
                 spare = max(0.05 * (high - low), (2 - (high - low)) / 2)
                 panel.set_ylim(10 ** (low - spare - 0.2 * (high - low + 2 * spare)), 10 ** (high + spare))
-            panel.set_xticks(check.widths, [str(width) for width in check.widths])
-            panel.minorticks_off()
+            log_scale(panel, "y", labels=4)
+            log_widths(panel, check.widths)
         for panel in axes[len(names) - columns : len(names)]:  # the lowest of each column
             panel.tick_params(labelbottom=True)
         for panel in axes[len(names) :]:

@@ -8,14 +8,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from seedbed.report.study_rows import (
-    CurveRow,
-    DifferenceRow,
-    KnobRow,
-    LossRow,
-    OptimumRow,
-    TuneRow,
-)
+from seedbed.report.study_rows import DifferenceRow, LossRow, TuneRow
+from seedbed.report.study_trend_rows import CurveRow, KnobRow, OptimumRow
 from seedbed.report.style import ARMS, GREY, WIDTH, log_scale, panels, short, style
 
 COLUMNS = 3

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from seedbed.report.study_figures import MILLION, arm_look, bars, grid, legend, size_look
-from seedbed.report.study_rows import GradientRow, LookRow, TokenGainRow, WeightsRow
+from seedbed.report.study_trend_rows import GradientRow, LookRow, TokenGainRow, WeightsRow
 from seedbed.report.style import GREY, WIDTH, log_scale, panels, style
 
 LOOKS = {

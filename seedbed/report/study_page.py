@@ -23,7 +23,7 @@ from seedbed.report.study_tables import (
     chosen_table,
     config_tables,
     difference_tables,
-    gain_table,
+    gain_tables,
     look_tables,
     loss_tables,
     optimum_tables,
@@ -159,7 +159,7 @@ def _sizes(result: StudyResult) -> list[Section]:
     several = len({(row.others, row.level, row.share, row.counted) for row in result.effective_sizes})
     notes = Counter(row.note for row in result.effective_notes)
     told += [f"In {times} of {several} comparisons: {note}." for note, times in notes.items()]
-    return [Section("Effective size", told, tables=[gain_table(result)])]
+    return [Section("Effective size", told, tables=gain_tables(result))]
 
 
 def _optimum(result: StudyResult) -> list[Section]:
@@ -230,7 +230,7 @@ def _provenance(result: StudyResult) -> dict[str, str]:
     ended = [row for row in runs if row.status != "missing"]
     return {
         **{f"data {store}": f"SHA-256 {fingerprint}" for store, fingerprint in result.data.items()},
-        "runs": f"{len(ended)}, in all {count(sum(row.own_tokens for row in ended))} tokens, "
+        "in all": f"{len(ended)} runs, {count(sum(row.own_tokens for row in ended))} tokens, "
         f"{number(sum(row.flops for row in ended))} FLOPs, {duration(sum(row.wall_s for row in ended))} of processes",
         "threads a run": result.threads or "–",
         **result.versions,

@@ -74,17 +74,19 @@ def _optima(result: StudyResult) -> list[str]:
 
 
 def _tokens(result: StudyResult) -> list[str]:
+    """Where a difference is told apart, what it is in tokens."""
+    apart = {(row.others, row.level, row.size) for row in result.differences if row.share == 1.0 and _apart(row)}
     sentences = []
     for row in result.tokens_to_loss:
-        if row.ratio is None:
+        level = row.target if row.level == result.baseline else row.level
+        if row.ratio is None or not (result.smoke or (row.others, level, row.size) in apart):
             continue
-        where = ", ".join(filter(None, (row.size, row.others)))
+        where = ", ".join(filter(None, (row.size, row.others))) + (":" if row.others else "")
         told = "one seed" if result.smoke else f"95 % interval {span(row.low, row.high, 3)}, {row.n} seeds"
-        if result.smoke or (row.p is not None and row.p <= TOLD_APART):
-            sentences.append(
-                f"At {where} {row.level} reached the final loss of {row.target} in {number(row.ratio)} of its tokens "
-                f"({told})."
-            )
+        sentences.append(
+            f"At {where} {row.level} reached the final loss of {row.target} in {number(row.ratio)} of its tokens "
+            f"({told})."
+        )
     return sentences
 
 
@@ -117,7 +119,7 @@ def _apart(row: DifferenceRow) -> bool:
 
 def _place(row: DifferenceRow) -> str:
     where = [part for part in (row.size if row.size != "base" else "", row.others) if part]
-    return f"At {', '.join(where)} " if where else ""
+    return f"At {', '.join(where)}{':' if row.others else ''} " if where else ""
 
 
 def _gap(row: DifferenceRow) -> str:

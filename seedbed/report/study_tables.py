@@ -5,11 +5,13 @@ from typing import Any
 
 from seedbed.report.render import count, number, signed
 from seedbed.report.sections import TableView
-from seedbed.report.study_rows import LookRow, StudyResult
+from seedbed.report.study_rows import StudyResult
+from seedbed.report.study_trend_rows import LookRow
 from seedbed.report.style import short
 
 LONG, BRIEF = 40, 24
 """Lines of a table beyond which it is folded on the page, and beyond which a terminal does not show it."""
+NAME = 28
 PLACES = 3
 """Decimals of losses and differences, in nats a token."""
 
@@ -117,7 +119,8 @@ def tokens_table(result: StudyResult) -> TableView:
     return _table(_smoke(result, "Tokens to a loss"), columns, rows, left=4)
 
 
-def gain_table(result: StudyResult) -> TableView:
+def gain_tables(result: StudyResult) -> list[TableView]:
+    """Of the whole budget, and of its shares."""
     columns = ["level", "among", "share", "parameters counted", "method", "N", "N′", "N′/N − 1", *_tested(result),
                "why none"]  # fmt: skip
     rows = [
@@ -126,7 +129,7 @@ def gain_table(result: StudyResult) -> TableView:
          *_test(result, f"{_percent(r.low)} to {_percent(r.high)}" if r.low is not None else "–", r.p, r.n), r.reason]
         for r in result.effective_sizes
     ]  # fmt: skip
-    return _table(_smoke(result, f"Effective size against {result.baseline}"), columns, rows, left=5)
+    return _whole_and_shares(result, f"Effective size against {result.baseline}", columns, rows, left=5)
 
 
 def optimum_tables(result: StudyResult) -> list[TableView]:
@@ -211,6 +214,7 @@ def _table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, folded: bool = False
 ) -> TableView:
     folded = folded or len(rows) > LONG
+    rows = [[_unbroken(cell) for cell in row[:left]] + list(row[left:]) for row in rows]
     return TableView(title, columns, rows, left=left, brief=not folded and len(rows) <= BRIEF, folded=folded)
 
 
@@ -237,6 +241,11 @@ def _smoke(result: StudyResult, title: str) -> str:
 
 def _losses(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"{low:.{PLACES}f} to {high:.{PLACES}f}"
+
+
+def _unbroken(cell: str) -> str:
+    """A name stays on one line, a sentence does not."""
+    return cell.replace(" ", "\u00a0") if len(cell) <= NAME else cell
 
 
 def _ended(finished: int, diverged: int, failed: int, missing: int) -> str:

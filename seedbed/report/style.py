@@ -4,7 +4,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -103,6 +103,13 @@ def log_scale(axes: Axes, which: Literal["x", "y"], labels: int = 12) -> None:
     axis.set_major_locator(locator)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda x, _: short(x))
+
+
+def log_widths(axes: Axes, widths: Sequence[int]) -> None:
+    """Makes the x axis logarithmic, with a label at each of a few ``widths`` and none between."""
+    axes.set_xscale("log")
+    axes.set_xticks(widths, [short(width) for width in widths])
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def short(value: float) -> str:

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from seedbed.report.render import number
-from seedbed.report.style import BLUE, GREY, INK, VERMILLION, WIDTH, panels, style
+from seedbed.report.style import BLUE, GREY, INK, VERMILLION, WIDTH, log_scale, panels, style
 from seedbed.report.tokens_rows import GroupRow, HistogramRow, Mean, TokenGains
 
 GAIN, PROBABILITY_GAIN = "gain Δℓ (nats a token)", "symmetric probability gain"
@@ -29,8 +29,8 @@ def _histogram(axes: Axes, rows: Sequence[HistogramRow], mean: Mean, label: str)
     colours = [GREY if abs(centre) < step else BLUE if centre > 0 else VERMILLION for centre in centres]
     axes.bar(centres, [row.tokens for row in rows], width, color=colours, alpha=0.75, linewidth=0)
     axes.axvline(mean.mean, color=INK, linewidth=1.2, linestyle="--")
-    axes.set(yscale="log", xlabel=label, xlim=(rows[0].low, rows[-1].high), title=f"mean {number(mean.mean)} (dashed)")
-    axes.yaxis.set_major_formatter("{x:,.0f}")
+    log_scale(axes, "y", labels=6)
+    axes.set(xlabel=label, xlim=(rows[0].low, rows[-1].high), title=f"mean {number(mean.mean)} (dashed)")
 
 
 def bins_figure(bins: Sequence[GroupRow]) -> Figure:

@@ -7,7 +7,7 @@ import numpy as np
 
 from seedbed.measure.gains import difficulty_bins, probability_gain
 from seedbed.measure.table import Rows
-from seedbed.report.study_rows import GradientRow, LookRow, TokenGainRow, WeightsRow
+from seedbed.report.study_trend_rows import GradientRow, LookRow, TokenGainRow, WeightsRow
 from seedbed.study.compared import Compared, Done, arm, named, together
 from seedbed.study.statistics import mean_interval
 

@@ -189,15 +189,15 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> Spec:
     """Read a study's file. ``overrides`` choose a scale (``size=cpu``), or set fields of the study (``seeds=[0,1]``) or
     of the configuration of all runs (``data.store=FOLDER``).
 
-    ``base`` becomes a path that does not depend on the study's file. Raises InputError with file or override, the path
-    of the field, and what was meant.
+    ``base`` becomes an absolute path: a study is kept in another folder than its file. Raises InputError with file or
+    override, the path of the field, and what was meant.
     """
     tree = parse_file(path)
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a study is a mapping (name:, question:, axes:, seeds:, ...)")
     tree, rest = at_scale(tree, str(path), overrides)
     if isinstance(tree.get("base"), str):
-        tree["base"] = str(Path(path).parent / tree["base"])
+        tree["base"] = str((Path(path).parent / tree["base"]).resolve())
     origin: dict[tuple[str, ...], str] = {}
     for override in rest:
         keys, value = parse_override(override)

@@ -1,9 +1,10 @@
 """What a study says beyond its last losses: learning curves, tokens to a loss, effective size, optimum."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from seedbed.measure.table import Rows
-from seedbed.report.study_rows import (
+from seedbed.report.study_trend_rows import (
     CurveRow,
     FitRow,
     GainRow,
@@ -79,11 +80,14 @@ def size_rows(found: Compared) -> tuple[Rows[GainRow], Rows[FitRow], Rows[NoteRo
                     problems.append(f"{told}: {error}")
                     continue
                 notes += [NoteRow(*kind, share, counted, note) for note in size.notes]
+                trend_p = None if size.trend is None else size.trend.p
                 for one in size.gains:
                     numbers = one.same_as, one.gain, one.low, one.high, one.p, one.n, one.reason
-                    gains.append(GainRow(*kind, base, share, counted, size.method, one.size, *numbers))
+                    gains.append(GainRow(*kind, base, share, counted, size.method, one.size, *numbers, trend_p))
                 for fit in size.fits:
-                    scales = fit.floor, fit.exponent, fit.base_scale, fit.arm_scale, fit.rms
+                    left = [*fit.base_left, *fit.arm_left]
+                    rms = math.sqrt(sum(one * one for one in left) / len(left))
+                    scales = fit.floor, fit.exponent, fit.base_scale, fit.arm_scale, rms
                     fits.append(FitRow(*kind, share, counted, fit.seed, *scales))
     return gains, fits, notes, problems
 

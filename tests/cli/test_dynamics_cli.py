@@ -20,7 +20,8 @@ def test_a_run(seedbed, run, undrawn, tmp_path):
     out = tmp_path / "out"
     code, told, err = seedbed("analyze", "dynamics", run, "-o", out, "--over", "tokens")
     assert code == 0, err
-    assert "Stable rank: means over the layers" in told
+    assert "Stable rank: first → least @step" in told
+    assert "rows.csv, turns.csv" in told
     assert "checkpoints measured: 2" in told
     assert not (out / "parts.jsonl").exists()
     names = {path.name for path in out.iterdir()}

@@ -6,6 +6,7 @@ from matplotlib.lines import Line2D
 
 from seedbed.measure.table import Rows
 from seedbed.measure.trajectory import MEASURES, Reference, TrajectoryRow, turns
+from seedbed.report.dynamics_claims import CLAIMS
 from seedbed.report.dynamics_figures import layer_figure, measure_figure
 from seedbed.report.dynamics_page import dynamics_page
 from seedbed.report.dynamics_rows import Dynamics, RunFacts
@@ -30,7 +31,7 @@ def rows(run: str, start: float) -> list[TrajectoryRow]:
 
 
 def facts(run: str, passed_over: list[str]) -> RunFacts:
-    return RunFacts(run, f"runs/{run}", "gamma, gamma 1", "adamw, lr 0.01", 0, 20, True, 2, 0, passed_over, "ab12")
+    return RunFacts(run, f"runs/{run}", "gamma, gamma 1", "adamw", 0.01, 0, 20, True, 2, 0, passed_over, "ab12")
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +95,28 @@ def test_the_page_says_what_it_shows(result):
     ranks = page.sections[1].tables[0]
     assert ranks.title == "Stable rank: means over the layers"
     assert ("attn.q", "一号", "3", "31.0", "2.43", "20", "31.0", "0", "2.43", "9.00") in ranks.rows
-    assert [view.brief for view in page.sections[1].tables] == [True, True, False, False, False]
+    assert page.sections[0].paragraphs == [CLAIMS["adamw"]]
+    assert not any(view.brief for view in page.sections[1].tables)
+    assert [view.folded for view in page.sections[1].tables] == [False, False, True, True, True]
     assert "seedbed analyze dynamics a b" in text
+
+
+def test_the_terminal_has_a_line_a_component_and_a_cell_a_run(result):
+    rank, cosine = dynamics_page(result, {}).sections[0].tables
+    assert (rank.brief, cosine.brief) == (True, True)
+    assert rank.title == "Stable rank: first → least @step → last, means over the layers"
+    assert rank.columns == ["component", "一号", HOSTILE, "Gaussian"]
+    assert rank.rows[1] == ["attn.q", "31→2.4@20→2.4", "21→2.0@20→2.0", "9.00"]
+    assert cosine.rows[1][1] == "31→31@0→2.4"
+
+
+def test_eight_runs_fit_the_terminal_in_two_tables():
+    runs = [f"run {place}" for place in range(8)]
+    made = [row for run in runs for row in rows(run, 30.0)]
+    told = Dynamics(Rows(facts(run, []) for run in runs), Rows(made), Rows(), Rows(turns(made, [])))
+    tables = dynamics_page(told, {}).sections[0].tables
+    assert [view.columns[1:-1] for view in tables] == [runs[:4], runs[4:]]
+    assert all("Stable rank" in view.title and view.rows[0][-1] == "–" for view in tables)
 
 
 def test_of_many_layers_some_are_shown_and_the_page_says_so(result):

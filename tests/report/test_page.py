@@ -1,6 +1,7 @@
 import html
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -10,6 +11,7 @@ from seedbed.measure.rows import WeightRow
 from seedbed.measure.spectra import MatrixStats, gaussian_stats
 from seedbed.measure.trajectory import measures
 from seedbed.report import page as page_module
+from seedbed.report.dynamics_claims import CLAIMS
 from seedbed.report.page import draw_summary, parameter_counts, run_page
 from seedbed.report.render import number, signed
 from seedbed.train.progress import duration
@@ -219,7 +221,7 @@ def test_gaussian_lines_are_of_the_shapes_in_the_table(run_report, monkeypatch):
     ]
     zero = MatrixStats((6, 4), problem="all entries are zero")
     head = ParameterFact("head.weight", "head", (6, 4), 4, 6)
-    run_page(
+    html = run_page(
         replace(
             run_report,
             metrics=metrics,
@@ -227,5 +229,8 @@ def test_gaussian_lines_are_of_the_shapes_in_the_table(run_report, monkeypatch):
             facts=[head],
         )
     )
+    optimizer = run_report.config["optim"]["name"]
+    assert CLAIMS[optimizer] in unescape(html)  # of the optimizer that the run has
+    assert all(claim not in unescape(html) for name, claim in CLAIMS.items() if name != optimizer)
     (_, (reference,), _), _ = shown
     assert (reference.component, reference.stable_rank) == ("head", gaussian_stats(6, 4).stable_rank)

@@ -1,18 +1,44 @@
-"""Outcomes of runs that were never made: losses by a formula, with noise of the seed and of the run."""
+"""A small study on the tests' store, and outcomes of runs that were never made: losses by a formula, with noise of the
+seed and of the run."""
 
 import hashlib
 import math
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from seedbed.study.outcome import Outcome
 from seedbed.study.plan import Plan, Trial
+from seedbed.study.spec import spec_from
 
+GRID = [4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2]
 BEST_RATE = 1.6e-2
 LAYERS = 4
 Loss = Callable[[Trial, float], float]
 """Loss of a trial after a share of its tokens, without noise."""
+
+
+def made_plan(store: Path, **changes: Any) -> Plan:
+    """Gamma at three values and two sizes, tuned, three seeds, two shares; ``changes`` replace fields."""
+    tree: dict[str, Any] = {
+        "name": "made",
+        "question": "Which gamma?",
+        "set": {
+            "data.store": str(store), "model.max_seq_len": 32, "train.batch_size": 2, "optim.name": "adamw",
+            "model.tied": True, "optim.schedule.kind": "wsd", "train.eval_sequences": 4,
+        },
+        "axes": {"gamma": {"init.gamma": [0.5, 0.75, 1.0]}},
+        "sizes": {"widths": [16, 32], "layers": 2, "head_dim": 8},
+        "tune": {"grid": {"optim.lr": GRID}, "seed": 100},
+        "seeds": [0, 1, 2],
+        "budget": {"tokens": 64 * 400},
+        "shares": [0.5, 1.0],
+        "compare": {"axis": "gamma", "baseline": "0.5"},
+        "optimum": "gamma",
+        "observe": ["residual", "masking", "sink", "weights", "token_losses"],
+    }  # fmt: skip
+    return Plan(spec_from(tree | changes, "made"))
 
 
 def law(trial: Trial, done: float) -> float:

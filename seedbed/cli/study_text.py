@@ -1,0 +1,153 @@
+"""What the commands of a study tell: a JSON document, and the same for people."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seedbed.cli.output import console, note, table
+from seedbed.cli.study_progress import name_of
+from seedbed.report.render import count, number
+from seedbed.study.estimate import grid_size
+from seedbed.train.progress import duration
+
+if TYPE_CHECKING:
+    from seedbed.study.estimate import Estimate
+    from seedbed.study.outcome import Outcome
+    from seedbed.study.plan import Plan
+
+
+def plan_document(
+    plan: "Plan", outcomes: Mapping[str, "Outcome"], found: "Estimate", folder: Path, workers: int
+) -> dict[str, Any]:
+    """What a study takes and what of it is done, as JSON values."""
+    spec = plan.spec
+    cells = [
+        asdict(cell)
+        | {
+            "tokens_per_parameter": cell.tokens_per_parameter,
+            "tokens_per_non_embedding": cell.tokens_per_non_embedding,
+        }
+        for cell in found.cells
+    ]
+    return {
+        "study": spec.name,
+        "question": spec.question,
+        "source": spec.source,
+        "notes": spec.notes,
+        "folder": str(folder),
+        "arms": list(dict.fromkeys(cell.arm for cell in plan.cells)),
+        "compare": spec.compare.model_dump(),
+        "sizes": list(spec.sizes),
+        "seeds": spec.seeds,
+        "shares": spec.shares,
+        "tune": None if spec.tune is None else spec.tune.model_dump(),
+        "cells": cells,
+        "runs": {
+            "ended": asdict(found.done),
+            "tuning_now": asdict(found.first),
+            "tuning_at_most": asdict(found.tuning),
+            "tuning_grid_a_cell": grid_size(plan),
+            "comparison": asdict(found.comparison),
+            "left_at_least": asdict(found.least),
+            "left_at_most": asdict(found.most),
+        },
+        "workers": workers,
+        "speeds": [asdict(speed) for speed in found.speeds],
+        "problems": plan.problems(outcomes),
+        "smoke": len(spec.seeds) == 1,
+    }
+
+
+def show_plan(document: Mapping[str, Any]) -> None:
+    screen = console()
+    print(f"{document['study']}: {document['question']}")
+    compared, tune = document["compare"], document["tune"]
+    seeds = f"{_counted(len(document['seeds']), 'seed')}: {', '.join(map(str, document['seeds']))}"
+    print(f"arms      {'; '.join(document['arms'])}")
+    print(f"compared  {compared['axis']}, with {compared['baseline']}, on {seeds}")
+    if tune is not None:
+        grid = "; ".join(
+            f"{path} of {', '.join(f'{value:g}' for value in values)}" for path, values in tune["grid"].items()
+        )
+        print(f"tuned     {grid}; on seed {tune['seed']}")
+    screen.print(_cells(document), _work(document), sep="\n")
+    for speed in document["speeds"]:
+        print(f"time of {speed['size']}: {speed['basis']}")
+    for what, text in document["notes"].items():
+        print(f"{what}: {text}")
+    for problem in document["problems"]:
+        note(problem)
+    if document["smoke"]:
+        note("one seed: nothing will say how far chance reaches")
+
+
+def _cells(document: Mapping[str, Any]):
+    """A row for each size, and for arms of it that differ in their numbers."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for cell in document["cells"]:
+        numbers = (
+            cell["size"], count(cell["parameters"]), count(cell["non_embedding"]), count(cell["steps"]),
+            count(cell["tokens"]), number(cell["tokens_per_parameter"]), number(cell["tokens_per_non_embedding"]),
+            number(cell["flops"]),
+        )  # fmt: skip
+        rows.setdefault(numbers, []).append(cell["arm"])
+    arms = len(document["arms"])
+    shown = [[size, "all" if len(of) == arms else "; ".join(of), *numbers] for (size, *numbers), of in rows.items()]
+    columns = ["size", "arms", "parameters", "w/o embeddings", "steps", "tokens", "a parameter", "w/o emb.", "FLOP"]
+    return table("a run of the whole budget", columns, shown, left=2)
+
+
+def _work(document: Mapping[str, Any]):
+    names = {
+        "ended": "have ended",
+        "tuning_now": "tuning, can begin now",
+        "tuning_at_most": "tuning, at most",
+        "comparison": "comparison",
+        "left_at_least": "left, at least",
+        "left_at_most": "left, at most",
+    }
+    rows = []
+    for key, name in names.items():
+        work = document["runs"][key]
+        seconds = None if work["seconds"] is None else work["seconds"] / document["workers"]
+        time = "" if key == "ended" else "not estimated" if seconds is None else duration(seconds)
+        rows.append([name, count(work["runs"]), count(work["tokens"]), number(work["flops"]), time])
+    workers = _counted(document["workers"], "worker")
+    return table("", ["runs", "", "tokens", "FLOP", f"time, {workers}"], rows)
+
+
+def ending(plan: "Plan", outcomes: Mapping[str, "Outcome"], folder: Path, shown: Path) -> dict[str, Any]:
+    """How far a study is and where its report lies, as JSON values."""
+    trials = plan.trials(outcomes)
+    ended = {status: {} for status in ("finished", "diverged", "failed")}
+    for trial in trials:
+        if trial.key in outcomes:
+            outcome = outcomes[trial.key]
+            ended[outcome.status][name_of(trial)] = outcome.reason
+    return {
+        "study": plan.spec.name,
+        "folder": str(folder),
+        "known": len(trials),
+        "finished": len(ended["finished"]),
+        "diverged": ended["diverged"],
+        "failed": ended["failed"],
+        "problems": plan.problems(outcomes),
+        "report": str(shown),
+    }
+
+
+def show_ending(document: Mapping[str, Any]) -> None:
+    for status in ("diverged", "failed"):
+        for name, reason in document[status].items():
+            note(f"{status}: {name}: {reason}")
+    for problem in document["problems"]:
+        note(f"no result: {problem}")
+    told = [f"{document['finished']} of {_counted(document['known'], 'known run')} finished"]
+    told += [f"{len(document[status])} {status}" for status in ("diverged", "failed") if document[status]]
+    print(f"runs      {', '.join(told)}")
+    print(f"report    {document['report']}")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

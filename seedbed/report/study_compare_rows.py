@@ -1,0 +1,66 @@
+"""Rows of a comparison of two studies, A and B: cells that both have, and what they were run with."""
+
+from dataclasses import dataclass
+
+from seedbed.measure.table import Rows
+
+
+@dataclass(frozen=True)
+class SharedRow:
+    """An arm, size and share that both studies have. Bounds are of 95 % t intervals."""
+
+    arm: str
+    arm_b: str  # as B calls it
+    size: str
+    share: float
+    tokens_a: int
+    tokens_b: int
+    mean_a: float
+    std_a: float | None
+    n_a: int
+    mean_b: float
+    std_b: float | None
+    n_b: int
+    difference: float  # B less A; of paired runs over their common seeds
+    low: float | None
+    high: float | None
+    p: float | None
+    p_holm: float | None
+    family: int  # so many comparisons were corrected for: those of this share that have a p
+    method: str
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """A setting in which cells that both studies have are not alike."""
+
+    path: str
+    arm: str  # of one cell, or all
+    size: str
+    value_a: str
+    value_b: str
+
+
+@dataclass(frozen=True)
+class StudiesCompared:
+    name_a: str
+    name_b: str
+    question_a: str
+    question_b: str
+    seeds_a: list[int]
+    seeds_b: list[int]
+    unit: str  # nats a token; bits a byte where the data differ
+    same_data: bool
+    data_a: dict[str, str]
+    data_b: dict[str, str]
+    versions_a: dict[str, str]
+    versions_b: dict[str, str]
+    shared: Rows[SharedRow]
+    settings: Rows[SettingRow]
+    only_a: list[str]
+    only_b: list[str]
+
+    @property
+    def smoke(self) -> bool:
+        """No cell has two seeds on both sides: nothing says how far chance reaches."""
+        return all(row.low is None for row in self.shared)

@@ -1,0 +1,173 @@
+"""The page of a study: sentences that follow from the numbers, nothing left out, figures that show the rows."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+from fake_study import carried_out, law, made_plan, outcome_of
+
+from seedbed.measure.table import Rows
+from seedbed.report.markdown import page_markdown
+from seedbed.report.sections import Page, page_html
+from seedbed.report.study_compare_page import study_compare_page
+from seedbed.report.study_figures import curves_figure, gap_figure, knob_figure, tuning_figure
+from seedbed.report.study_page import study_page
+from seedbed.report.study_rows import study_tables
+from seedbed.report.study_sentences import found
+from seedbed.study.compare import compare
+from seedbed.study.outcome import Outcome
+from seedbed.study.results import results
+
+
+@pytest.fixture(scope="module")
+def plan(tiny_store):
+    return made_plan(tiny_store)
+
+
+@pytest.fixture(scope="module")
+def result(plan, tmp_path_factory):
+    return results(plan, carried_out(plan), tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def smoke(tiny_store, tmp_path_factory):
+    plan = made_plan(tiny_store, seeds=[7])
+    return results(plan, carried_out(plan), tmp_path_factory.mktemp("runs"))
+
+
+def told(page: Page) -> str:
+    """All words of a page."""
+    return page_markdown(page).replace("\u00a0", " ")
+
+
+def test_sections_from_question_to_configuration(result):
+    page = study_page(result, {"command": "seedbed study report X"})
+    assert [section.title for section in page.sections] == [
+        "What was found", "How far it is", "What each arm chose", "Final losses", "Against gamma 0.5", "How they learn",
+        "Effective size", "Best gamma", "What the models look like", "What was run",
+    ]  # fmt: skip
+    assert [picture.name for picture in page.pictures] == [
+        "tuning", "gaps", "curves", "gradients", "optimum", "looks", "weights", "token_gains",
+    ]  # fmt: skip
+    assert page.provenance["command"] == "seedbed study report X"
+    assert page.provenance["in all"].startswith(f"{len({row.key for row in result.runs})} runs, ")
+    assert page.tiles["runs of the comparison finished"] == "36 of 36"
+    for row in result.runs:
+        assert row.key in told(page)
+    assert set(study_tables(result)) >= {"runs", "losses", "differences", "looks", "configs", "token_gains"}
+
+
+def test_sentences_of_differences(result):
+    rows = [row for row in result.differences if row.share == 1.0][:2]
+    lower = replace(rows[0], mean=-0.0314, low=-0.052, high=-0.0101, p=0.004, p_holm=0.02, family=5, size="4x32")
+    alike = replace(rows[1], mean=0.012, low=-0.03, high=0.054, p=0.3, p_holm=0.6, family=5, n=2, others="gate")
+    alone = replace(alike, mean=-0.02, low=-0.03, high=-0.01, p=0.03, p_holm=0.09)
+    sentences = found(replace(result, differences=Rows([lower, alike, alone])))
+    assert sentences[0] == (
+        "Of 3 comparisons with gamma 0.5 at the whole budget, 1 ended below it, 0 above it, and in 2 no difference can "
+        "be told."
+    )
+    assert sentences[1] == (
+        "At 4x32 gamma 0.75 ended 0.031 nats a token below gamma 0.5 (95 % interval 0.010 to 0.052, p = 0.020 after "
+        "Holm over 5 comparisons, 3 seeds)."
+    )
+    assert sentences[2] == (
+        "At 2x16, gate: no difference between gamma 1.0 and gamma 0.5 can be told: +0.012 nats a token (95 % interval "
+        "−0.030 to +0.054, p = 0.600 after Holm over 5 comparisons, 2 of 3 seeds)."
+    )
+    assert sentences[3].endswith("2 of 3 seeds; alone the interval excludes 0, corrected it does not count).")
+
+
+def test_a_single_seed_is_smoke_everywhere(smoke):
+    page = study_page(smoke, {})
+    assert page.title == "Study made (smoke)"
+    assert "SMOKE" in page.lead
+    assert found(smoke)[0].startswith("Smoke: one seed.")
+    text = told(page).split("## Definitions")[0]
+    assert "95 % interval" not in text.replace("| before | 95 % interval | after | 95 % interval |", "")
+    assert "p =" not in text
+    assert "Holm" not in text
+    assert "can be told" not in text
+
+
+def test_what_did_not_finish_is_told_with_its_reason(plan, tmp_path):
+    def make(trial):
+        if trial.stage == "compare" and trial.seed == 1 and trial.cell.size == "2x16":
+            return Outcome(trial.key, "diverged", f"loss is NaN at step {trial.config.train.steps}")
+        return outcome_of(trial)
+
+    result = results(plan, carried_out(plan, make), tmp_path)
+    page = study_page(result, {})
+    assert page.tiles["diverged or failed"] == "6"
+    lost = next(view for section in page.sections for view in section.tables if view.title == "Runs without a result")
+    assert len(lost.rows) == 6
+    assert all(row[6] == "diverged" and row[7].replace("\u00a0", " ").startswith("loss is NaN") for row in lost.rows)
+    assert "2 of 3 seeds" in told(page)
+
+
+def test_a_rate_at_the_edge_is_an_error_and_no_result(tiny_store, tmp_path):
+    plan = made_plan(tiny_store, tune={"grid": {"optim.lr": [1e-4, 2e-4, 4e-4]}, "seed": 100})
+    page = study_page(results(plan, carried_out(plan), tmp_path), {})
+    status = next(section for section in page.sections if section.title == "How far it is")
+    assert len(status.problems) == 6
+    assert all("at the edge of its grid" in problem for problem in status.problems)
+    assert page.sections[0].paragraphs == ["Nothing yet: no run of the comparison has finished."]
+    assert page.tiles["arms and sizes without a result"] == "6"
+
+
+def test_a_study_that_has_not_begun(plan, tmp_path):
+    page = study_page(results(plan, {}, tmp_path), {})
+    assert page.tiles["runs of the comparison finished"] == "0 of 36"
+    assert "waits for its tuning" in told(page)
+
+
+def test_the_gap_is_drawn_over_both_counts(result):
+    figure = gap_figure(result.differences, result.sizes)
+    assert len(figure.axes) == 4  # two comparisons, with embeddings and without
+    row = next(row for row in result.differences if (row.level, row.size) == ("gamma 0.75", "2x16") and row.share == 1)
+    line = figure.axes[0].containers[0].lines[0]
+    assert line.get_xdata()[-1] == pytest.approx(row.tokens_per_parameter)
+    assert line.get_ydata()[-1] == pytest.approx(row.mean)
+    assert figure.axes[1].containers[0].lines[0].get_xdata()[-1] == pytest.approx(row.tokens_per_non_embedding)
+
+
+def test_curves_tuning_and_optimum_are_those_of_the_rows(result):
+    curves = curves_figure(result.curves, result.losses, result.arms, result.sizes)
+    assert [axes.get_title(loc="left") for axes in curves.axes] == ["2x16", "2x32"]
+    own = [row for row in result.curves if (row.arm, row.size) == ("gamma 0.5", "2x16")]
+    assert list(curves.axes[0].lines[0].get_ydata()) == [row.mean for row in own]
+    tuning = tuning_figure(result.tuning, result.arms, result.sizes)
+    ring = next(row for row in result.tuning if (row.arm, row.size, row.chosen) == ("gamma 0.5", "2x16", True))
+    assert list(tuning.axes[0].lines[1].get_xdata()) == [ring.value]
+    known = [one for one in result.optima if one.at is not None and (one.size, one.share) == ("2x16", 1.0)]
+    knob = knob_figure(result.knob, result.optima, "gamma", result.sizes)
+    dashed = [line for line in knob.axes[0].lines if line.get_linestyle() == "--"]
+    assert [line.get_xdata()[0] for line in dashed] == [one.at for one in known]
+
+
+def test_two_studies(result, tiny_store, tmp_path):
+    plan = made_plan(tiny_store, set={**made_plan(tiny_store).spec.set, "optim.weight_decay": 0.2})
+    made = carried_out(plan, lambda trial: outcome_of(trial, lambda trial, done: law(trial, done) - 0.5))
+    both = compare(result, results(plan, made, tmp_path))
+    page = study_compare_page(both, {"command": "x"})
+    assert page.sections[0].paragraphs[:2] == [
+        "Both read the same data.",
+        "Of 6 cells of the whole budget B ended below A in 6, above it in 0, and in 0 no difference can be told.",
+    ]
+    assert "optim.weight\\_decay" in page_markdown(page)
+    assert json.dumps(asdict(both), allow_nan=False)
+
+
+def test_markdown_escapes_and_keeps_tables(smoke):
+    text = page_markdown(study_page(replace(smoke, question="a | b <i>*"), {}))
+    assert "a | b \\<i\\>\\*" in text
+    assert "![Loss over tuned values by arm.](figures/tuning.svg)" in text
+    head = next(line for line in text.splitlines() if line.startswith("| arm | size | share |"))
+    assert len(head.split("|")) == len(text.splitlines()[text.splitlines().index(head) + 1].split("|"))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_texts_of_a_study_are_escaped_on_the_page(smoke):
+    page = page_html(study_page(replace(smoke, question="<b>", notes={"<i>": "<u>"}), {}))
+    assert "<b>" not in page.split("<h1>")[1].split("</p>")[0]
+    assert "<u>" not in page
