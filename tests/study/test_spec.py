@@ -125,7 +125,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
      "axes.gamma and axes.b both set init.gamma; leave it out of one"),
     ({"tune": {"grid": {"optim.lr": [3, 1, 2]}, "seed": 5}},
      "tune: grid.optim.lr: write the values in rising order, each once"),
-    ({"tune": {"grid": {"optim.lr": [1, 2]}, "seed": 5}}, "tune.grid.optim.lr: list should have at least 3 items"),
+    ({"tune": {"grid": {"optim.lr": [1, 2]}, "seed": 5}}, "tune: grid.optim.lr: write three values at least"),
     ({"tune": GRID | {"seed": 0}}, "tune.seed=0 is one of seeds; what was chosen on it may not be judged on it"),
     ({"budget": {}}, "budget: give one of tokens, tokens_per_parameter and flops"),
     ({"budget": {"tokens": 1e5, "flops": 1e9}}, "budget: give one of tokens, tokens_per_parameter and flops"),
