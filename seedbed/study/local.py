@@ -70,7 +70,7 @@ def _carry_out(
             running.remove(one)
             end, task = one.end(), one.task
             if end.disk_full:
-                raise InputError(f"{task.name}: {end.reason}; make room, and run the same command again")
+                raise InputError(f"{task.name}: {end.reason}")
             if end.signum is None:
                 outcome = read_outcome(Path(task.folder)) if end.reason is None else None
                 peak = max(peak, outcome.peak_mb if outcome else 0.0)

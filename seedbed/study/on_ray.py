@@ -74,7 +74,7 @@ def _carry_out(
             except ray.exceptions.RayError as error:
                 end = End(f"lost on the cluster {RETRIES + 1} times: {one_line(error)}"[:300])
             if end.disk_full:
-                raise InputError(f"{task.name}: {end.reason}; make room, and run the same command again")
+                raise InputError(f"{task.name}: {end.reason}")
             if end.reason is None:
                 _require_seen(Path(task.folder))
             ended(task, end.reason)

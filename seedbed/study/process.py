@@ -92,7 +92,9 @@ def _main(task: Task, folder: str, saying: Connection) -> None:
     except SignalStop as stop:
         saying.send(End(str(stop), stop.signum))
     except Exception as error:
-        saying.send(End(one_line(error), disk_full=_disk_is_full(error)))
+        full = _disk_is_full(error)
+        advice = "; make room, and run the same command again" if full and not isinstance(error, InputError) else ""
+        saying.send(End(one_line(error) + advice, disk_full=full))
         with suppress(OSError):
             traceback.print_exc()
     else:
