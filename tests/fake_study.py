@@ -20,7 +20,8 @@ Loss = Callable[[Trial, float], float]
 
 
 def made_plan(store: Path, **changes: Any) -> Plan:
-    """Gamma at three values and two sizes, tuned, three seeds, two shares; ``changes`` replace fields."""
+    """Gamma at three values and two sizes, tuned, three seeds, two shares; ``changes`` replace fields, and
+    None leaves one out."""
     tree: dict[str, Any] = {
         "name": "made",
         "question": "Which gamma?",
@@ -38,7 +39,7 @@ def made_plan(store: Path, **changes: Any) -> Plan:
         "optimum": "gamma",
         "observe": ["residual", "masking", "sink", "weights", "token_losses"],
     }  # fmt: skip
-    return Plan(spec_from(tree | changes, "made"))
+    return Plan(spec_from({key: value for key, value in (tree | changes).items() if value is not None}, "made"))
 
 
 def law(trial: Trial, done: float) -> float:

@@ -40,6 +40,7 @@ def study_page(result: StudyResult, provenance: Mapping[str, str]) -> Page:
     smoke = " SMOKE: one seed, nothing here says what chance does." if result.smoke else ""
     source = f" Source of the question: {result.source}." if result.source else ""
     seeds = f"seeds {', '.join(map(str, result.seeds))}" if not result.smoke else f"seed {result.seeds[0]} alone"
+    sizes = f"{len(result.sizes)} sizes" if len(result.sizes) > 1 else "one size"
     sections = [
         Section("What was found", found(result)),
         _status(result),
@@ -53,7 +54,7 @@ def study_page(result: StudyResult, provenance: Mapping[str, str]) -> Page:
     ]
     return Page(
         title=f"Study {result.name}" + (" (smoke)" if result.smoke else ""),
-        lead=f"{result.question}{source} {len(result.arms)} arms at {len(result.sizes)} sizes, {seeds}.{smoke}",
+        lead=f"{result.question}{source} {len(result.arms)} arms at {sizes}, {seeds}.{smoke}",
         sections=sections,
         definitions=DEFINITIONS,
         provenance={**provenance, **_provenance(result)},

@@ -171,3 +171,16 @@ def test_texts_of_a_study_are_escaped_on_the_page(smoke):
     page = page_html(study_page(replace(smoke, question="<b>", notes={"<i>": "<u>"}), {}))
     assert "<b>" not in page.split("<h1>")[1].split("</p>")[0]
     assert "<u>" not in page
+
+
+def test_a_study_of_one_size_without_tuning_shares_or_optimum(tiny_store, tmp_path):
+    settings = {**made_plan(tiny_store).spec.set, "model.d_model": 16, "model.n_layers": 2, "optim.lr": 1e-2}
+    none = {"tune": None, "sizes": None, "optimum": None, "shares": [1.0], "observe": ["residual"]}
+    plan = made_plan(tiny_store, set=settings, **none)
+    result = results(plan, carried_out(plan), tmp_path)
+    page = study_page(result, {})
+    assert [section.title for section in page.sections] == [
+        "What was found", "How far it is", "Final losses", "Against gamma 0.5", "How they learn",
+        "What the models look like", "What was run",
+    ]  # fmt: skip
+    assert not any("base" in sentence for sentence in page.sections[0].paragraphs)

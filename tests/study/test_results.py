@@ -193,3 +193,24 @@ def test_an_outcome_without_looks(plan, tmp_path):
     )
     result = results(plan, bare, tmp_path)
     assert [list(result.looks), list(result.weights), list(result.gradients), list(result.token_gains)] == [[]] * 4
+
+
+def test_a_gain_on_tokens_is_positive_where_the_level_is_better(plan, tmp_path):
+    def make(trial):
+        better = 0.5 if trial.config.init.options["gamma"] == 1.0 else 0.0
+        return replace(outcome_of(trial), after={"token_losses": [[at / 2 + 1 - better for at in range(40)]]})
+
+    rows = [r for r in results(plan, carried_out(plan, make), tmp_path).token_gains if r.level == "gamma 1.0"]
+    assert [row.gain for row in rows] == pytest.approx([0.5] * 22)  # two sizes, all tokens and ten tenths
+    assert [row.probability_gain for row in rows] == pytest.approx([math.tanh(0.25)] * 22)
+    assert rows[1].difficulty == pytest.approx((1 + 1.5 + 2 + 2.5) / 4 - 0.25)
+
+
+def test_token_losses_that_do_not_pair_are_told(plan, tmp_path):
+    def unlike(trial):
+        count = 21 if trial.config.init.options["gamma"] == 1.0 else 20
+        return replace(outcome_of(trial), after={"token_losses": [[1.0] * count]})
+
+    result = results(plan, carried_out(plan, unlike), tmp_path)
+    assert {row.level for row in result.token_gains} == {"gamma 0.75"}
+    assert "token gains of gamma 1.0, 2x16, seed 0: 20 tokens against 21" in result.problems
