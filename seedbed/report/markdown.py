@@ -24,7 +24,8 @@ def page_markdown(page: Page) -> str:
 
 
 def _table(table: TableView) -> Sequence[str]:
-    marks = ["---" if place < table.left else "---:" for place in range(len(table.columns))]
+    numbers = range(table.left, len(table.columns) - table.notes)
+    marks = ["---:" if place in numbers else "---" for place in range(len(table.columns))]
     rows = [table.columns, marks, *table.rows]
     cells = [[cell if row is marks else _text(cell).replace("|", "\\|") for cell in row] for row in rows]
     return [f"| {' | '.join(row)} |" for row in cells]

@@ -35,6 +35,8 @@ class TableView:
     rows: Sequence[Sequence[str]]
     left: int = 1
     """So many columns are text; the others are numbers, set to the right."""
+    notes: int = 0
+    """So many of the last columns are text that may be long."""
     brief: bool = True
     """Shown in the terminal too."""
     folded: bool = False

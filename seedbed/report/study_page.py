@@ -10,21 +10,16 @@ from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section
 from seedbed.report.study_definitions import DEFINITIONS
 from seedbed.report.study_figures import MOST_COMPARISONS, curves_figure, gap_figure, knob_figure, tuning_figure
-from seedbed.report.study_looks_figures import (
-    LOOKS,
-    gradients_figure,
-    looks_figure,
-    token_gains_figure,
-    weights_figure,
-)
+from seedbed.report.study_looks_figures import gradients_figure
+from seedbed.report.study_looks_section import observed_sections
 from seedbed.report.study_rows import StudyResult
-from seedbed.report.study_sentences import found
+from seedbed.report.study_scaling_figures import gains_figure, optimum_figure
+from seedbed.report.study_sentences import found, summary_table
 from seedbed.report.study_tables import (
     chosen_table,
     config_tables,
     difference_tables,
     gain_tables,
-    look_tables,
     loss_tables,
     optimum_tables,
     runs_table,
@@ -42,14 +37,15 @@ def study_page(result: StudyResult, provenance: Mapping[str, str]) -> Page:
     seeds = f"seeds {', '.join(map(str, result.seeds))}" if not result.smoke else f"seed {result.seeds[0]} alone"
     sizes = f"{len(result.sizes)} sizes" if len(result.sizes) > 1 else "one size"
     sections = [
-        Section("What was found", found(result)),
-        _status(result),
-        *_chosen(result),
+        _found(result),
+        *_differences(result),
+        *_optimum(result),
+        *_sizes(result),
         *_losses(result),
         *_curves(result),
-        *_sizes(result),
-        *_optimum(result),
-        *_observed(result),
+        *observed_sections(result),
+        *_chosen(result),
+        _status(result),
         _run(result),
     ]
     return Page(
@@ -73,14 +69,19 @@ def _tiles(result: StudyResult) -> dict[str, str]:
     }
 
 
-def _status(result: StudyResult) -> Section:
+def _found(result: StudyResult) -> Section:
     problems = [f"No result: {cell.problem}" for cell in result.cells if cell.problem]
+    table = summary_table(result)
+    return Section("What was found", found(result), tables=[table] if table else [], problems=problems)
+
+
+def _status(result: StudyResult) -> Section:
     shared = len(result.runs) - len({row.key for row in result.runs})
     told = [f"{shared} lines are runs that stand in several: arms that are alike share them."] if shared else []
     from_start = sum(row.status == "finished" and row.share < 1 and row.branched is None for row in result.runs)
     if from_start:
         told.append(f"{from_start} runs of a smaller share were trained from their first step: nothing to branch off.")
-    return Section("How far it is", told, tables=status_tables(result), problems=problems)
+    return Section("How far it is", told, tables=status_tables(result))
 
 
 def _chosen(result: StudyResult) -> list[Section]:
@@ -99,11 +100,12 @@ def _chosen(result: StudyResult) -> list[Section]:
 
 
 def _losses(result: StudyResult) -> list[Section]:
-    if not result.losses:
-        return []
-    sections = [Section("Final losses", tables=loss_tables(result))]
+    return [Section("Final losses", tables=loss_tables(result))] if result.losses else []
+
+
+def _differences(result: StudyResult) -> list[Section]:
     if not result.differences:
-        return sections
+        return []
     kinds = len({(row.others, row.level) for row in result.differences})
     more = (
         f" The first {MOST_COMPARISONS} of {kinds} comparisons; the table has all." if kinds > MOST_COMPARISONS else ""
@@ -113,12 +115,12 @@ def _losses(result: StudyResult) -> list[Section]:
         "gaps",
         gap_figure(result.differences, result.sizes),
         f"Loss less that of {result.baseline}, over tokens a parameter: below zero is better than the baseline. "
-        f"Points of a "
-        f"line are shares of the budget. {bars}{more}",
+        f"Points of a line are shares of the budget, each with its own cooldown and the rate that was tuned for the "
+        f"whole. A line of panels has its own scale. {bars}{more}",
         "Difference to the baseline over tokens a parameter.",
     )
     tables = difference_tables(result) + ([slope_table(result)] if result.slopes else [])
-    return [*sections, Section(f"Against {result.baseline}", pictures=[picture], tables=tables)]
+    return [Section(f"Against {result.baseline}", pictures=[picture], tables=tables)]
 
 
 def _curves(result: StudyResult) -> list[Section]:
@@ -156,11 +158,20 @@ def _curves(result: StudyResult) -> list[Section]:
 def _sizes(result: StudyResult) -> list[Section]:
     if not result.effective_sizes:
         return []
-    told = [] if result.smoke else ["p values here are uncorrected."]
     several = len({(row.others, row.level, row.share, row.counted) for row in result.effective_sizes})
     notes = Counter(row.note for row in result.effective_notes)
-    told += [f"In {times} of {several} comparisons: {note}." for note, times in notes.items()]
-    return [Section("Effective size", told, tables=gain_tables(result))]
+    told = [f"In {times} of {several} comparisons: {note}." for note, times in notes.items()]
+    bars = "One seed: no error bars." if result.smoke else "Bars: 95 % intervals, uncorrected."
+    pictures = []
+    if any(row.gain is not None and row.share == 1.0 for row in result.effective_sizes):
+        caption = (
+            f"By how many more parameters {result.baseline} would reach the loss of each level, whole budget. {bars} "
+            "Sizes without a mark would take parameters outside the range that was run. A fit has one gain for all "
+            "sizes."
+        )
+        drawn = gains_figure(result.effective_sizes)
+        pictures.append(Picture("effective_size", drawn, caption, "Gain in effective size over parameters."))
+    return [Section("Effective size", told, pictures, gain_tables(result))]
 
 
 def _optimum(result: StudyResult) -> list[Section]:
@@ -173,44 +184,13 @@ def _optimum(result: StudyResult) -> list[Section]:
         f"Final loss of the whole budget over {result.optimum}, mean over seeds.{marks}",
         f"Loss over {result.optimum} by size.",
     )
-    return [Section(f"Best {result.optimum}", pictures=[picture], tables=optimum_tables(result))]
-
-
-def _observed(result: StudyResult) -> list[Section]:
-    rows = [row for row in result.looks if row.share == 1.0]
-    pictures, bars = [], "without error bars" if result.smoke else "bars are 95 % intervals"
-    if any((row.measure, row.part) in LOOKS for row in rows):
-        pictures.append(
-            Picture(
-                "looks",
-                looks_figure(rows, result.arms, result.sizes),
-                f"Hollow: before the first step; filled: after the last. Means over seeds, {bars}. The whole budget.",
-                "Residual flow, masking and sinks by arm and size.",
-            )
-        )
-    if result.weights:
-        size = [size for size in result.sizes if any(row.size == size for row in result.weights)][-1]
-        pictures.append(
-            Picture(
-                "weights",
-                weights_figure(result.weights, result.arms, size),
-                f"Weights of each component at {size}, medians over its matrices, means over seeds; {bars}. Other "
-                f"sizes are "
-                "in weights.csv.",
-                "Stable rank and row cosines of components over tokens.",
-            )
-        )
-    if result.token_gains:
-        pictures.append(
-            Picture(
-                "token_gains",
-                token_gains_figure(result.token_gains, result.sizes),
-                f"Gain over {result.baseline} on tokens of each tenth of difficulty, means over seeds; {bars}.",
-                "Gain by tenth of difficulty.",
-            )
-        )
-    tables = look_tables(result)
-    return [Section("What the models look like", pictures=pictures, tables=tables)] if tables or pictures else []
+    pictures = [picture]
+    if len({row.width for row in result.optima if row.at is not None}) > 1:
+        bars = "" if result.smoke else " Bars: 95 % intervals; hollow where the losses do not bound it on both sides."
+        drawn = optimum_figure(result.optima, result.optimum)
+        told = f"Best {result.optimum} over width, a line a share of the budget.{bars}"
+        pictures.append(Picture("optimum_width", drawn, told, f"Best {result.optimum} over width."))
+    return [Section(f"Best {result.optimum}", pictures=pictures, tables=optimum_tables(result))]
 
 
 def _run(result: StudyResult) -> Section:

@@ -41,6 +41,7 @@ class TokensRow:
     share: float
     level: str  # who learns
     target: str  # whose final loss is to be reached
+    by: str  # ends: of runs of the shares of the budget; curves: of the whole run
     ratio: float | None
     low: float | None
     high: float | None
@@ -56,6 +57,7 @@ class GainRow:
     others: str
     level: str
     baseline: str
+    size: str
     share: float
     counted: str  # all parameters; without embeddings
     method: str
@@ -68,6 +70,7 @@ class GainRow:
     n: int
     reason: str
     trend_p: float | None  # of the gap going with size as the fit's single ratio does
+    p_holm: float | None  # over the levels (fit) or levels and sizes (interpolation) of a share and a way to count
 
 
 @dataclass(frozen=True)

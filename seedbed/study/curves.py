@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seedbed.study.effective_size import same_loss
 from seedbed.study.statistics import Interval, from_zero, mean_interval
 
 Curve = Sequence[tuple[float, float]]
@@ -81,8 +82,8 @@ def tokens_to_loss(curve_a: Curve, curve_b: Curve) -> TokensToLoss:
     """How many tokens B needs to reach A's final loss: the first crossing from above, without smoothing.
 
     Both are runs of one seed. A point before the end of a run whose rate decays stands above what a shorter run would
-    have reached, so with decaying rates the ratio of a better B is overstated. Raises ValueError for a curve that is
-    not one.
+    have reached, so with decaying rates the ratio of a better B is too near to 1: ends_to_loss has no such fault.
+    Raises ValueError for a curve that is not one.
     """
     target = float(curve_a[-1][1])
     tokens_a, _ = _first_at(curve_a, target)
@@ -90,6 +91,22 @@ def tokens_to_loss(curve_a: Curve, curve_b: Curve) -> TokensToLoss:
         tokens_a = float(curve_a[-1][0])
     tokens_b, reason = _first_at(curve_b, target)
     return TokensToLoss(target, tokens_a, tokens_b, None if tokens_b is None else tokens_b / tokens_a, reason)
+
+
+def ends_to_loss(ends_a: Curve, ends_b: Curve) -> TokensToLoss:
+    """How many tokens B needs to reach A's final loss, by the ends of runs of several budgets, each with its own
+    cooldown (S3): between budgets as in same_loss, and never outside them.
+
+    Raises ValueError for a curve that is not one, and for fewer than two budgets.
+    """
+    tokens, losses = _arrays(ends_b)
+    if len(tokens) < 2 or len(ends_a) < 2:
+        raise ValueError("tokens to a loss by the ends of runs take two budgets")
+    tokens_a, target = (float(number) for number in ends_a[-1])
+    at = same_loss(np.log(tokens), np.log(losses), math.log(target), "budget")
+    if isinstance(at, str):
+        return TokensToLoss(target, tokens_a, None, None, at)
+    return TokensToLoss(target, tokens_a, math.exp(at), math.exp(at) / tokens_a, "")
 
 
 def tokens_ratio(found: Sequence[TokensToLoss]) -> TokensRatio:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import fminbound, nnls
+from scipy.optimize import brentq, fminbound, nnls
 
 from seedbed.study.statistics import LEVEL, Difference, from_zero, log_slopes
 
@@ -146,31 +146,35 @@ def _fit(seed: int, n: np.ndarray, base: np.ndarray, arm: np.ndarray) -> Fit | N
 
 def _interpolated(n: np.ndarray, base: np.ndarray, losses: np.ndarray, at: int) -> Gain:
     """Gain at size ``n[at]`` from the arm's ``losses`` [S] there and the base's [S, K]."""
-    found = [_same_loss(np.log(n), np.log(curve), math.log(loss)) for curve, loss in zip(base, losses, strict=True)]
+    found = [same_loss(np.log(n), np.log(curve), math.log(loss)) for curve, loss in zip(base, losses, strict=True)]
     reasons = [one for one in found if isinstance(one, str)]
     if reasons:
         return _none(n[at], len(found), f"{len(reasons)} of {len(found)} seeds: {reasons[0]}")
     return _gain(n[at], from_zero([one - math.log(n[at]) for one in found if not isinstance(one, str)]), n)
 
 
-def _same_loss(sizes: np.ndarray, losses: np.ndarray, loss: float) -> float | str:
-    """Where the curve through ``losses`` [K] at ``sizes`` [K] is ``loss``, all in logarithms, or why it is nowhere."""
+def same_loss(sizes: np.ndarray, losses: np.ndarray, loss: float, of: str = "size") -> float | str:
+    """Where the curve through ``losses`` [K] at ``sizes`` [K] is ``loss``, all in logarithms, or why it is nowhere;
+    ``of`` is what the reason calls a size.
+
+    Between two sizes it is the parabola through the three nearest, a line where there are two.
+    """
     above = losses - loss  # [K]
     if above[-1] > 0 or above[0] < 0:
-        side = "below the base's at the largest" if above[-1] > 0 else "above the base's at the smallest"
-        return f"the loss is {side} size, so that N' lies outside"
+        side = "below the other's at the largest" if above[-1] > 0 else "above the other's at the smallest"
+        return f"the loss is {side} {of}: what is asked for lies outside"
     larger = above > 0  # [K]
     larger[0] = True  # also where it is the loss itself
     crossings = np.flatnonzero(np.diff(larger))
     if len(crossings) != 1:
-        return "the base has this loss at more than one size"
+        return f"the other has this loss at more than one {of}"
     left = int(crossings[0])
     near = np.argsort(np.abs(sizes - sizes[left : left + 2].mean()), kind="stable")[:3]
     curve = np.polynomial.Polynomial.fit(sizes[near], above[near], len(near) - 1)
-    roots = curve.roots()
-    roots = roots[np.isreal(roots)].real
-    inside = roots[(roots >= sizes[left] - 1e-9) & (roots <= sizes[left + 1] + 1e-9)]
-    return float(inside[0])  # it passes both points, and they are on either side of zero
+    low, high = sizes[left], sizes[left + 1]
+    if curve(low) <= 0 or curve(high) >= 0:  # it passes both points, which are on either side of zero or at it
+        return float(low if curve(low) <= 0 else high)
+    return float(brentq(curve, low, high))  # roots of a parabola that is nearly a line lose most digits
 
 
 def _gain(size: float, ratio: Difference, sizes: np.ndarray) -> Gain:

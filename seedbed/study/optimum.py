@@ -86,7 +86,8 @@ def optimum(losses: Losses) -> Optimum:
     notes = (f"values {rare} left out: not every seed has a loss there",) if rare else ()
     lowest = int(rows.mean(0).argmin())
     if lowest in (0, len(x) - 1):
-        reason = f"at the edge: the mean loss is lowest at {x[lowest]:g}, the {'last' if lowest else 'first'} value"
+        side = f"the {'last' if lowest else 'first'} value{' that every seed has' if rare else ''}"
+        reason = f"at the edge: the mean loss is lowest at {x[lowest]:g}, {side}"
         return Optimum(None, None, None, seeds, (), (), reason, notes)
     start = min(max(0, lowest - POINTS // 2), max(0, len(x) - POINTS))
     near, rows = x[start : start + POINTS], rows[:, start : start + POINTS]

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from seedbed.measure.table import Rows
 from seedbed.report.study_trend_rows import (
@@ -15,11 +17,11 @@ from seedbed.report.study_trend_rows import (
     TokensRow,
 )
 from seedbed.study.compared import Against, BySeed, Compared, arm, named, together, without
-from seedbed.study.curves import band, tokens_ratio, tokens_to_loss
+from seedbed.study.curves import Curve, band, ends_to_loss, tokens_ratio, tokens_to_loss
 from seedbed.study.effective_size import effective_size
 from seedbed.study.optimum import Optimum, movement, optimum
 from seedbed.study.plan import Cell
-from seedbed.study.statistics import Difference, mean_interval
+from seedbed.study.statistics import Difference, holm, mean_interval
 
 COUNTED = {"all parameters": lambda done: done.trial.parameters, "without embeddings": lambda d: d.trial.non_embedding}
 
@@ -42,26 +44,41 @@ def curve_rows(found: Compared) -> tuple[Rows[CurveRow], list[str]]:
 
 
 def tokens_rows(found: Compared) -> tuple[Rows[TokensRow], list[str]]:
-    """Tokens of the whole run of each level to the baseline's final loss, and the other way round."""
+    """Tokens of each level to the baseline's final loss, and the other way round: by the ends of runs of the shares
+    where the study has several, otherwise by learning curves."""
     rows, problems = Rows[TokensRow](), []
+    by, to_loss = ("ends", ends_to_loss) if len(found.shares) > 1 else ("curves", tokens_to_loss)
     base = named(found.plan.spec.compare.axis, found.plan.spec.compare.baseline)
     for one in found.against():
-        pairs = found.pairs(one, 1.0)
-        if not pairs:
+        curves = (
+            _ends(found, one)
+            if by == "ends"
+            else [(a.outcome.curve, b.outcome.curve) for a, b in found.pairs(one, 1.0)]
+        )
+        if not curves:
             continue
-        curves = [(a.outcome.curve, b.outcome.curve) for a, b in pairs]
         for level, target, ordered in (
             (one.level, base, curves),
             (base, one.level, [(b, a) for a, b in curves]),
         ):
             try:
-                ratio = tokens_ratio([tokens_to_loss(aim, learner) for aim, learner in ordered])
+                ratio = tokens_ratio([to_loss(aim, learner) for aim, learner in ordered])
             except ValueError as error:
                 problems.append(f"tokens of {level} to the loss of {target}, {_place(one.cell)}: {error}")
                 continue
             told = ratio.ratio, ratio.low, ratio.high, ratio.p, ratio.n, ratio.reason
-            rows.append(TokensRow(one.others, one.cell.size, 1.0, level, target, *told))
+            rows.append(TokensRow(one.others, one.cell.size, 1.0, level, target, by, *told))
     return rows, problems
+
+
+def _ends(found: Compared, one: Against) -> list[tuple[Curve, Curve]]:
+    """(tokens, final loss) by share of baseline and level, of the seeds that have all shares of both."""
+    shares = sorted(found.shares)
+    seeds = set.intersection(*({base.trial.seed for base, _ in found.pairs(one, share)} for share in shares))
+    cells = one.base, one.cell
+    done = [[[found.done(cell, share)[seed] for share in shares] for cell in cells] for seed in sorted(seeds)]
+    base, level = ([[(run.trial.tokens, run.loss) for run in both[side]] for both in done] for side in (0, 1))
+    return list(zip(base, level, strict=True))
 
 
 def size_rows(found: Compared) -> tuple[Rows[GainRow], Rows[FitRow], Rows[NoteRow], list[str]]:
@@ -80,16 +97,31 @@ def size_rows(found: Compared) -> tuple[Rows[GainRow], Rows[FitRow], Rows[NoteRo
                     problems.append(f"{told}: {error}")
                     continue
                 notes += [NoteRow(*kind, share, counted, note) for note in size.notes]
+                names = _names(found, alike, share, counted)
                 trend_p = None if size.trend is None else size.trend.p
                 for one in size.gains:
                     numbers = one.same_as, one.gain, one.low, one.high, one.p, one.n, one.reason
-                    gains.append(GainRow(*kind, base, share, counted, size.method, one.size, *numbers, trend_p))
+                    place = *kind, base, names[one.size], share, counted, size.method, one.size
+                    gains.append(GainRow(*place, *numbers, trend_p, None))
                 for fit in size.fits:
                     left = [*fit.base_left, *fit.arm_left]
                     rms = math.sqrt(sum(one * one for one in left) / len(left))
                     scales = fit.floor, fit.exponent, fit.base_scale, fit.arm_scale, rms
                     fits.append(FitRow(*kind, share, counted, fit.seed, *scales))
-    return gains, fits, notes, problems
+    return _corrected(gains), fits, notes, problems
+
+
+def _corrected(gains: Rows[GainRow]) -> Rows[GainRow]:
+    """With Holm's p: a fit is one test for all its sizes, an interpolation one for each."""
+
+    def test(row: GainRow) -> tuple[Any, ...]:
+        return row.others, row.level, row.share, row.counted, None if row.method == "fit" else row.parameters
+
+    found: dict[tuple[Any, ...], float] = {}
+    for share, counted in dict.fromkeys((row.share, row.counted) for row in gains):
+        family = {test(r): r.p for r in gains if (r.share, r.counted) == (share, counted) and r.p is not None}
+        found |= dict(zip(family, holm(list(family.values())), strict=True))
+    return Rows(row if row.p is None else replace(row, p_holm=found[test(row)]) for row in gains)
 
 
 def knob_rows(found: Compared) -> Rows[KnobRow]:
@@ -176,6 +208,12 @@ def _by_size(
                 for seed, run in runs.items():
                     losses.setdefault(seed, {})[size] = run.loss
     return base, level
+
+
+def _names(found: Compared, alike: Sequence[Against], share: float, counted: str) -> dict[float, str]:
+    """Names of sizes by the parameters of the baseline."""
+    done = {one.cell.size: found.done(one.base, share) for one in alike}
+    return {COUNTED[counted](next(iter(runs.values()))): size for size, runs in done.items() if runs}
 
 
 def _by_value(found: Compared, cells: Sequence[Cell], share: float) -> dict[int, dict[float, float]]:

@@ -13,7 +13,8 @@ from seedbed.report.study_compare_page import study_compare_page
 from seedbed.report.study_figures import curves_figure, gap_figure, knob_figure, tuning_figure
 from seedbed.report.study_page import study_page
 from seedbed.report.study_rows import study_tables
-from seedbed.report.study_sentences import found
+from seedbed.report.study_scaling_figures import gains_figure, optimum_figure
+from seedbed.report.study_sentences import found, summary_table
 from seedbed.study.compare import compare
 from seedbed.study.outcome import Outcome
 from seedbed.study.results import results
@@ -43,11 +44,11 @@ def told(page: Page) -> str:
 def test_sections_from_question_to_configuration(result):
     page = study_page(result, {"command": "seedbed study report X"})
     assert [section.title for section in page.sections] == [
-        "What was found", "How far it is", "What each arm chose", "Final losses", "Against gamma 0.5", "How they learn",
-        "Effective size", "Best gamma", "What the models look like", "What was run",
+        "What was found", "Against gamma 0.5", "Best gamma", "Effective size", "Final losses", "How they learn",
+        "What the models look like", "What each arm chose", "How far it is", "What was run",
     ]  # fmt: skip
     assert [picture.name for picture in page.pictures] == [
-        "tuning", "gaps", "curves", "gradients", "optimum", "looks", "weights", "token_gains",
+        "gaps", "optimum", "curves", "gradients", "looks", "weights", "token_gains", "tuning",
     ]  # fmt: skip
     assert page.provenance["command"] == "seedbed study report X"
     assert page.provenance["in all"].startswith(f"{len({row.key for row in result.runs})} runs, ")
@@ -64,18 +65,56 @@ def test_sentences_of_differences(result):
     alone = replace(alike, mean=-0.02, low=-0.03, high=-0.01, p=0.03, p_holm=0.09)
     sentences = found(replace(result, differences=Rows([lower, alike, alone])))
     assert sentences[0] == (
-        "Of 3 comparisons with gamma 0.5 at the whole budget, 1 ended below it, 0 above it, and in 2 no difference can "
-        "be told."
+        "Comparisons with gamma 0.5 at the whole budget: 3. Told apart by the seeds, p at most 0.05 after Holm (marked "
+        "* below): 1 below it, 0 above it. Hints, whose own 95 % interval excludes 0 though not after the correction "
+        "(marked (*)): 1 below, 0 above. Not told apart: 1."
     )
-    assert sentences[1] == (
+    assert sentences[1] == (  # t of two degrees of freedom at 0.05 / 5
+        "Not told apart is not the same as equal: with 3 seeds the clearest of 5 comparisons is told apart from 9.9 "
+        "standard errors on; the intervals say how large a difference may be."
+    )
+    assert sentences[2] == (
         "At 4x32 gamma 0.75 ended 0.031 nats a token below gamma 0.5 (95 % interval 0.010 to 0.052, p = 0.020 after "
         "Holm over 5 comparisons, 3 seeds)."
     )
-    assert sentences[2] == (
-        "At 2x16, gate: no difference between gamma 1.0 and gamma 0.5 can be told: +0.012 nats a token (95 % interval "
-        "−0.030 to +0.054, p = 0.600 after Holm over 5 comparisons, 2 of 3 seeds)."
-    )
-    assert sentences[3].endswith("2 of 3 seeds; alone the interval excludes 0, corrected it does not count).")
+
+
+def test_the_table_of_what_was_found_marks_what_the_seeds_tell(result):
+    first = result.differences[0]
+    rows = [
+        replace(first, share=1.0, size="2x16", mean=-0.0314, low=-0.052, high=-0.0108, p_holm=0.02),
+        replace(first, share=1.0, size="2x32", mean=0.02, low=0.01, high=0.03, p_holm=0.09),
+        replace(first, share=1.0, size="2x16", level="gamma 1.0", mean=0.02, low=-0.01, high=0.05, p_holm=0.5),
+        replace(first, share=0.5, size="2x32", level="gamma 1.0"),
+    ]
+    view = summary_table(replace(result, differences=Rows(rows)))
+    assert view is not None
+    assert list(view.columns) == ["level", "2x16", "2x32"]  # no other axis: no column for it
+    assert [[cell.replace("\u00a0", " ") for cell in row] for row in view.rows] == [
+        ["gamma 0.75", "−0.031 ± 0.021 *", "+0.020 ± 0.010 (*)"],
+        ["gamma 1.0", "+0.020 ± 0.030", "–"],
+    ]
+
+
+def test_effective_sizes_are_told_where_the_difference_is(result):
+    row = next(row for row in result.differences if row.share == 1.0)
+    gain = replace(
+        result.effective_sizes[0], others="", level=row.level, size=row.size, share=1.0, counted="without embeddings",
+        method="interpolation", same_as=5000.0, gain=0.25, low=0.1, high=0.4, p=0.001, p_holm=0.004,
+    )  # fmt: skip
+
+    def told_of(difference_p, **changes):
+        differences = Rows([replace(row, mean=-0.02, low=-0.03, high=-0.01, p_holm=difference_p)])
+        changed = replace(result, differences=differences, effective_sizes=Rows([replace(gain, **changes)]))
+        return [line for line in found(changed) if "25.0" in line]
+
+    assert told_of(0.09) == []
+    assert "by interpolation" in told_of(0.01)[0]
+    assert told_of(0.01, p_holm=0.06) == []
+    fit = told_of(0.09, method="fit", trend_p=0.5)
+    assert fit[0].startswith("By a fit over all sizes")
+    assert "But the gap" not in fit[0]
+    assert "But the gap changes with size" in told_of(0.09, method="fit", trend_p=0.01)[0]
 
 
 def test_a_single_seed_is_smoke_everywhere(smoke):
@@ -101,6 +140,8 @@ def test_what_did_not_finish_is_told_with_its_reason(plan, tmp_path):
     assert page.tiles["diverged or failed"] == "6"
     lost = next(view for section in page.sections for view in section.tables if view.title == "Runs without a result")
     assert len(lost.rows) == 6
+    told_first = next(line for line in page.sections[0].paragraphs if line.startswith("Diverged or failed"))
+    assert "gamma 0.5 at 2x16 (2)" in told_first
     assert all(row[6] == "diverged" and row[7].replace("\u00a0", " ").startswith("loss is NaN") for row in lost.rows)
     assert "2 of 3 seeds" in told(page)
 
@@ -108,9 +149,8 @@ def test_what_did_not_finish_is_told_with_its_reason(plan, tmp_path):
 def test_a_rate_at_the_edge_is_an_error_and_no_result(tiny_store, tmp_path):
     plan = made_plan(tiny_store, tune={"grid": {"optim.lr": [1e-4, 2e-4, 4e-4]}, "seed": 100})
     page = study_page(results(plan, carried_out(plan), tmp_path), {})
-    status = next(section for section in page.sections if section.title == "How far it is")
-    assert len(status.problems) == 6
-    assert all("at the edge of its grid" in problem for problem in status.problems)
+    assert len(page.sections[0].problems) == 6
+    assert all("at the edge of its grid" in problem for problem in page.sections[0].problems)
     assert page.sections[0].paragraphs == ["Nothing yet: no run of the comparison has finished."]
     assert page.tiles["arms and sizes without a result"] == "6"
 
@@ -143,6 +183,20 @@ def test_curves_tuning_and_optimum_are_those_of_the_rows(result):
     knob = knob_figure(result.knob, result.optima, "gamma", result.sizes)
     dashed = [line for line in knob.axes[0].lines if line.get_linestyle() == "--"]
     assert [line.get_xdata()[0] for line in dashed] == [one.at for one in known]
+
+
+def test_optima_and_gains_over_size(result):
+    one = replace(result.optima[0], others="gate", at=0.8, low=0.7, high=1.1, width=16, share=1.0)
+    open_ = replace(one, at=0.9, low=None, width=32)
+    figure = optimum_figure([open_, one, replace(one, at=None, width=64)], "gamma")
+    (panel,) = figure.axes
+    assert list(panel.containers[0].lines[0].get_ydata()) == [0.8, 0.9]
+    low, high = panel.containers[0].lines[2][0].get_segments()[0][:, 1]
+    assert (low, high) == pytest.approx((0.7, 1.1))
+    assert list(panel.lines[-1].get_ydata()) == [0.9]  # hollow: not bounded from below
+    gain = replace(result.effective_sizes[0], share=1.0, counted="all parameters", parameters=1e4, gain=0.25, low=0.1)
+    figure = gains_figure([gain, replace(gain, parameters=2e4, gain=None), replace(gain, share=0.5)])
+    assert list(figure.axes[0].containers[0].lines[0].get_ydata()) == [25.0]
 
 
 def test_two_studies(result, tiny_store, tmp_path):
@@ -180,7 +234,7 @@ def test_a_study_of_one_size_without_tuning_shares_or_optimum(tiny_store, tmp_pa
     result = results(plan, carried_out(plan), tmp_path)
     page = study_page(result, {})
     assert [section.title for section in page.sections] == [
-        "What was found", "How far it is", "Final losses", "Against gamma 0.5", "How they learn",
-        "What the models look like", "What was run",
+        "What was found", "Against gamma 0.5", "Final losses", "How they learn", "What the models look like",
+        "How far it is", "What was run",
     ]  # fmt: skip
     assert not any("base" in sentence for sentence in page.sections[0].paragraphs)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.study.curves import band, end_slope, tokens_ratio, tokens_to_loss
+from seedbed.study.curves import band, end_slope, ends_to_loss, tokens_ratio, tokens_to_loss
 
 A = [(0, 9.0), (100, 5.0), (200, 4.0), (400, 3.0)]
 
@@ -104,3 +104,18 @@ def test_slope_at_the_end():
     assert end_slope(curve) is None  # only 32 and 64 lie in the last half
     late = [(tokens, 5 - 0.3 * math.log(tokens)) for tokens in (50, 80, 100)]
     assert end_slope([(1, 9.0), (49, 9.0), *late]) == pytest.approx(-0.3)
+
+
+def test_tokens_by_the_ends_of_runs_of_several_budgets():
+    slow = [(tokens, 4 * tokens**-0.1) for tokens in (100, 200, 400)]
+    fast = [(tokens, 4 * (1.25 * tokens) ** -0.1) for tokens in (100, 200, 400)]
+    found = ends_to_loss(slow, fast)  # a power law is a line in logarithms, and so exact
+    assert found.target == slow[-1][1]
+    assert found.tokens_b == pytest.approx(320)
+    assert found.ratio == pytest.approx(0.8)
+    behind = ends_to_loss(fast, slow)
+    assert behind.ratio is None
+    assert "at the largest budget" in behind.reason
+    assert ends_to_loss(slow, slow).ratio == pytest.approx(1)
+    with pytest.raises(ValueError, match="take two budgets"):
+        ends_to_loss(slow[-1:], fast[-1:])

@@ -88,6 +88,7 @@ def test_what_is_beyond_the_last_losses(result):
     # the formula falls everywhere, so that each level either reaches the other's loss or does not
     for row in result.tokens_to_loss:
         assert (row.ratio is None) == bool(row.reason)
+        assert (row.by, row.n) == ("ends", 3)
 
 
 def test_what_was_looked_at(result, plan, outcomes):

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from seedbed.study.curves import tokens_ratio, tokens_to_loss
+from seedbed.study.curves import ends_to_loss, tokens_ratio, tokens_to_loss
 from seedbed.study.effective_size import effective_size
 from seedbed.study.optimum import movement, optimum
 from seedbed.study.statistics import holm, mean_interval, paired
@@ -187,3 +187,22 @@ def test_ratio_of_tokens():
         )
         bounds.append((found.low, found.high))
     assert 0.93 < covered(bounds, 0.8) < 0.97
+
+
+def test_ratio_of_tokens_by_ends_of_budgets():
+    """A curve with a floor, which bends in logarithms, at three budgets; its own noise is that of the end of a run."""
+    rng = np.random.default_rng(8)
+    tokens = np.array([0.5e6, 1e6, 2e6])
+    clean = np.stack([2.5 + 3 * (speed * tokens / 1e5) ** -0.3 for speed in (1, 1.15)])
+    bounds = []
+    for of_seeds in noise(rng, 1000, SEEDS, 2, 1, sd=0.01):
+        own = rng.normal(0, 0.003, (SEEDS, *clean.shape))
+        ends = [
+            [list(zip(tokens, row, strict=True)) for row in clean + one + each]
+            for one, each in zip(of_seeds, own, strict=True)
+        ]
+        found = tokens_ratio([ends_to_loss(*both) for both in ends])
+        if found.low is not None:
+            bounds.append((found.low, found.high))
+    assert len(bounds) > 950
+    assert 0.93 < covered(bounds, 1 / 1.15) < 0.97
