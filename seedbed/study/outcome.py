@@ -1,5 +1,6 @@
 """What a run of a study left in its folder: losses, measures, or the reason why there are none."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -65,7 +66,14 @@ def read_outcome(folder: Path) -> Outcome | None:
         raise InputError(f"{path}: damaged ({first['msg']}); remove the folder, and the run is made again") from None
 
 
-def settled(folder: Path) -> Outcome | None:
-    """The outcome in ``folder``, unless its run failed and is to be tried again. Raises as read_outcome."""
+def settled(folder: Path, looks: Sequence[str] = ()) -> Outcome | None:
+    """The outcome in ``folder``, unless its run failed and is to be tried again, or one of ``looks`` has not been
+    observed yet. Raises as read_outcome.
+    """
     outcome = read_outcome(folder)
-    return None if outcome is None or outcome.status == "failed" else outcome
+    return None if outcome is None or outcome.status == "failed" or unobserved(outcome, looks) else outcome
+
+
+def unobserved(outcome: Outcome, looks: Sequence[str]) -> list[str]:
+    """Which of ``looks`` a finished run lacks: the study that made it did not ask for them."""
+    return [look for look in looks if outcome.status == "finished" and look not in outcome.after]

@@ -57,16 +57,19 @@ def run(
     ``tell`` hears of every change, with the trial that ended. Raises what the engine raises.
     """
     runs.mkdir(parents=True, exist_ok=True)
-    outcomes = known_outcomes(plan, runs)
-    state = Progress({key: outcome for key, outcome in outcomes.items() if outcome.status != "failed"})
+    state = Progress()
 
     def free() -> list[Trial]:
         told = state.outcomes | {key: Outcome(key, "failed", reason) for key, reason in state.failed.items()}
         return [trial for trial in plan.ready(told) if trial.key not in state.running]
 
     def next_task() -> Task | None:
-        while made := {trial.key: found for trial in free() if (found := settled(runs / trial.key)) is not None}:
-            state.outcomes |= made  # by another study, meanwhile
+        while made := {
+            trial.key: found
+            for trial in free()
+            if (found := settled(runs / trial.key, _looks(trial, plan.spec))) is not None
+        }:  # before, or by another study meanwhile
+            state.outcomes |= made
         trials = free()
         mine = next((trial for trial in trials if not is_claimed(runs / trial.key)), None)
         if mine is None and trials and not state.running:
@@ -79,10 +82,11 @@ def run(
 
     def ended(task: Task, reason: str | None) -> None:
         trial, folder = state.running.pop(task.key), runs / task.key
-        outcome = settled(folder)
+        outcome = settled(folder, task.observe)
         if outcome is None:
             state.failed[task.key] = reason or "ended without an outcome"
-            write_outcome(folder, Outcome(task.key, "failed", state.failed[task.key]))
+            if settled(folder) is None:  # else it has ended well, and could not be observed
+                write_outcome(folder, Outcome(task.key, "failed", state.failed[task.key]))
         else:
             state.outcomes[task.key] = outcome
         tell(state, trial)
@@ -95,7 +99,13 @@ def _task(trial: Trial, spec: Spec, runs: Path, threads: int, train: Train) -> T
     trunk = None if trial.trunk is None else (str(runs / trial.trunk[0]), trial.trunk[1])
     tried = "".join(f", {path}={value:g}" for path, value in trial.tuned.items())
     name = f"{trial.cell.name}, seed {trial.seed}{tried}"
-    return Task(trial.key, name, str(runs / trial.key), trial.config.dump(), tuple(spec.observe), trunk, threads, train)
+    looks = _looks(trial, spec)
+    return Task(trial.key, name, str(runs / trial.key), trial.config.dump(), looks, trunk, threads, train)
+
+
+def _looks(trial: Trial, spec: Spec) -> tuple[str, ...]:
+    """What is observed of a run; nothing of those that only choose."""
+    return tuple(spec.observe) if trial.stage == "compare" else ()
 
 
 @contextmanager

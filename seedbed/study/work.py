@@ -5,9 +5,9 @@ import shutil
 import statistics
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from seedbed.errors import GuardStop
 from seedbed.files.atomic import folder_damage
 from seedbed.measure.trajectory import MEASURES, averaged
 from seedbed.study.observe import observe
-from seedbed.study.outcome import FILE, Outcome, Status, settled, write_outcome
+from seedbed.study.outcome import FILE, Outcome, Status, settled, unobserved, write_outcome
 from seedbed.train.metrics import read_metrics
 from seedbed.train.run import write_config
 from seedbed.train.setup import checkpoint_of, initial_model, load_weights
@@ -47,14 +47,20 @@ class Task:
 
 
 def work(task: Task) -> None:
-    """Do a task that this process has claimed, unless another one has done it meanwhile. Its outcome, finished or
-    diverged, stands in its folder when this returns.
+    """Do a task that this process has claimed: what of it is not done yet, which may be observation alone. Its outcome,
+    finished or diverged, stands in its folder when this returns.
 
     Raises what is not the run's own end: a signal, a full disk, our own mistakes.
     """
     torch.set_num_threads(task.threads)
     began, folder = time.perf_counter(), Path(task.folder)
-    if settled(folder) is not None:
+    if (known := settled(folder)) is not None:
+        if missing := unobserved(known, task.observe):
+            config = from_tree(task.config, task.name)
+            found = observed(config, folder, missing)
+            write_outcome(
+                folder, replace(known, before=known.before | found["before"], after=known.after | found["after"])
+            )
         return
     (folder / FILE).unlink(missing_ok=True)
     with suppress(OSError):  # of a run that failed before its first file: it may still branch off
@@ -120,7 +126,7 @@ def _by_role(components: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def observed(config: Config, folder: Path, what: tuple[str, ...]) -> dict[str, Any]:
+def observed(config: Config, folder: Path, what: Sequence[str]) -> dict[str, Any]:
     """``before`` and ``after`` of the run in ``folder``, as fields of its outcome."""
     if not what:
         return {}

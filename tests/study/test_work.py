@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shutil import copytree
@@ -18,7 +19,7 @@ from seedbed.api import fit
 from seedbed.config import Config
 from seedbed.errors import GuardStop, InputError, SignalStop
 from seedbed.study import work as working
-from seedbed.study.outcome import Outcome, read_outcome
+from seedbed.study.outcome import Outcome, read_outcome, settled, write_outcome
 from seedbed.study.run import in_this_process, known_outcomes, run
 from seedbed.study.trial import Trial
 from seedbed.study.work import Task, gathered, work
@@ -60,6 +61,42 @@ def done(tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     run(plan, runs, in_this_process(work), train, 1, lambda *_: None)
     assert len(known_outcomes(plan, runs)) == 4
     return runs, {(one.cell.arm, one.share): one for one in plan.trials({})}
+
+
+def test_a_study_that_looks_at_more_observes_a_finished_run_and_trains_nothing(done: Any, tmp_path: Path) -> None:
+    runs, trials = done
+    trial, folder = trials["adamw", 1.0], tmp_path / "run"
+    copytree(runs / trial.key, folder)
+    whole = outcome_of(folder)
+    less = replace(whole, before={}, after={"residual": "kept as it is"})
+    write_outcome(folder, less)
+    assert settled(folder, ["residual"]) == less
+    assert settled(folder, PAIR["observe"]) is None
+    work(task(trial, folder, observe=tuple(PAIR["observe"]), train=never))
+    found = outcome_of(folder)
+    assert found.after == whole.after | less.after
+    assert found.before == {name: value for name, value in whole.before.items() if name != "residual"}
+    assert replace(found, before={}, after={}) == replace(whole, before={}, after={})
+    work(task(trial, folder, observe=("residual",), train=never))
+    assert outcome_of(folder) == found
+
+
+def test_what_is_not_observed_is_told_and_a_finished_run_stays(tiny_store: Path, tmp_path: Path) -> None:
+    plan = studies.plan(tiny_store, observe=["residual"])
+    trial = plan.trials({})[0]
+    write_outcome(tmp_path / trial.key, finished := Outcome(trial.key, "finished", nats_per_token=1.0))
+
+    def engine(next_task: Any, ended: Any) -> None:
+        while (task := next_task()) is not None:
+            ended(task, "checkpoints are gone")
+
+    state = run(plan, tmp_path, engine, train, 1, lambda *_: None)
+    assert state.failed[trial.key] == "checkpoints are gone"
+    assert outcome_of(tmp_path / trial.key) == finished
+
+
+def never(_config: Config) -> None:
+    raise AssertionError("trained")
 
 
 @pytest.mark.parametrize("arm", ["adamw", "muon"])
