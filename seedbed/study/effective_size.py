@@ -8,6 +8,7 @@ itself, over arms that share it, and the seeds give a t interval of ``ln(N'/N)``
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq, fminbound, nnls
@@ -174,7 +175,8 @@ def same_loss(sizes: np.ndarray, losses: np.ndarray, loss: float, of: str = "siz
     low, high = sizes[left], sizes[left + 1]
     if curve(low) <= 0 or curve(high) >= 0:  # it passes both points, which are on either side of zero or at it
         return float(low if curve(low) <= 0 else high)
-    return float(brentq(curve, low, high))  # roots of a parabola that is nearly a line lose most digits
+    found: Any = brentq(curve, low, high)  # the roots of a parabola that is nearly a line lose most digits
+    return float(found)
 
 
 def _gain(size: float, ratio: Difference, sizes: np.ndarray) -> Gain:
