@@ -13,6 +13,10 @@ TOLD_APART = 0.05
 """A difference is told from none where p, after Holm's correction, is at most this."""
 
 
+FEW = 4
+"""Differences told apart that have a sentence each; of more the table alone tells."""
+
+
 def found(result: StudyResult) -> list[str]:
     """The answer: differences of the whole budget, then optimum, tokens and effective size."""
     if not result.losses:
@@ -82,6 +86,8 @@ def _differences(result: StudyResult) -> list[str]:
     ]
     if len(apart) < len(rows):
         sentences.append(_power(rows))
+    if len(apart) > FEW:
+        return [*sentences, "The table below has them all."]
     return sentences + [f"{_place(row)}{_gap(row)} ({_evidence(row)})." for row in apart]
 
 
@@ -130,18 +136,20 @@ def _optima(result: StudyResult) -> list[str]:
 def _tokens(result: StudyResult) -> list[str]:
     """Where a difference is told apart, what it is in tokens."""
     apart = _told_apart(result)
-    sentences = []
+    found: dict[tuple[str, str, str], list[str]] = {}
     for row in result.tokens_to_loss:
         level = row.target if row.level == result.baseline else row.level
         if row.ratio is None or not (result.smoke or (row.others, level, row.size) in apart):
             continue
-        where = ", ".join(filter(None, (row.size, row.others))) + (":" if row.others else "")
-        told = "one seed" if result.smoke else f"95 % interval {span(row.low, row.high, 3)}, {row.n} seeds"
-        sentences.append(
-            f"At {where} {row.level} reached the final loss of {row.target} in {number(row.ratio)} of its tokens "
-            f"({told})."
-        )
-    return sentences
+        told = "one seed" if result.smoke else span(row.low, row.high, 3)
+        at = f" at {row.size}" if row.size != "base" else ""
+        found.setdefault((row.others, row.level, row.target), []).append(f"{number(row.ratio)} ({told}){at}")
+    interval = "" if result.smoke else " (95 % interval)"
+    return [
+        f"{_among(others)}{level} reached the final loss of {target} in this part of its tokens{interval}: "
+        f"{', '.join(parts)}."
+        for (others, level, target), parts in found.items()
+    ]
 
 
 def _sizes(result: StudyResult) -> list[str]:
@@ -176,7 +184,7 @@ def _sizes(result: StudyResult) -> list[str]:
             )
             sentences.append(
                 f"By a fit over all sizes, embeddings not counted, {row.level}{among} does as well as {row.baseline} "
-                f"with {signed(100 * row.gain, 1)} % parameters ({told}).{but}"
+                f"with {_more(row.gain)} parameters ({told}).{but}"
             )
         else:
             sentences.append(
@@ -198,6 +206,10 @@ def _apart(row: DifferenceRow) -> bool:
 def _hint(row: DifferenceRow) -> bool:
     """The interval excludes 0, the corrected p does not."""
     return row.low is not None and row.high is not None and row.low * row.high > 0 and not _apart(row)
+
+
+def _among(others: str) -> str:
+    return f"Among {others} " if others else ""
 
 
 def _place(row: DifferenceRow) -> str:
@@ -222,3 +234,7 @@ def _evidence(row: DifferenceRow) -> str:
 def _p(p: float | None) -> str:
     told = p_told(p)
     return f"p {told}" if told.startswith("<") else f"p = {told}"
+
+
+def _more(gain: float) -> str:
+    return f"{abs(100 * gain):.1f} % {'more' if gain > 0 else 'fewer'}"

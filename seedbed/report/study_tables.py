@@ -124,15 +124,16 @@ def tokens_table(result: StudyResult) -> TableView:
 
 def gain_tables(result: StudyResult) -> list[TableView]:
     """Of the whole budget, and of its shares."""
-    columns = ["level", "among", "size", "share", "parameters", "method", "N", "N′", "N′/N − 1"]
-    columns += [*([] if result.smoke else ["95 % interval", "p", "p (Holm)", "seeds"]), "why none"]
+    columns = ["level", "among", "size", "share", "parameters", "N", "N′", "N′/N − 1"]
+    columns += [*([] if result.smoke else ["95 % interval", "p (Holm)", "seeds"]), "why none"]
     rows = [
-        [r.level, r.others or "–", r.size, short(r.share), r.counted, r.method, count(r.parameters),
+        [r.level, r.others or "–", r.size, short(r.share), r.counted, count(r.parameters),
          "–" if r.same_as is None else count(r.same_as), _percent(r.gain),
-         *([] if result.smoke else [_percents(r.low, r.high), p_told(r.p), p_told(r.p_holm), str(r.n)]), r.reason]
+         *([] if result.smoke else [_percents(r.low, r.high), p_told(r.p_holm), str(r.n)]), r.reason]
         for r in result.effective_sizes
     ]  # fmt: skip
-    return _whole_and_shares(result, f"Effective size against {result.baseline}", columns, rows, left=5)
+    how = ", ".join(dict.fromkeys(row.method for row in result.effective_sizes))
+    return _whole_and_shares(result, f"Effective size against {result.baseline}, by {how}", columns, rows, left=5)
 
 
 def optimum_tables(result: StudyResult) -> list[TableView]:

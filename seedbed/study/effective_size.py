@@ -110,9 +110,7 @@ def effective_size(base: Losses, arm: Losses) -> EffectiveSize:
         notes.append(f"the floor E of seeds {bound} is at its bound, 0: the fit has no curvature to tell it from")
     trend = log_slopes(sizes, [np.subtract(fit.arm_left, fit.base_left).tolist() for fit in found])
     if trend.p is not None and trend.p < 1 - LEVEL:
-        notes.append(
-            f"the gap changes with size as one ratio does not (p = {trend.p:.2g}): no single gain describes it"
-        )
+        notes.append("the gap changes with size as one ratio does not (p below 0.05): no single gain describes it")
     ratio = from_zero([math.log(fit.base_scale / fit.arm_scale) / fit.exponent for fit in found])
     return EffectiveSize("fit", tuple(_gain(size, ratio, n) for size in sizes), found, trend, tuple(notes))
 
