@@ -16,6 +16,7 @@ from overheads import RECIPE, make_store
 
 from seedbed.analysis.run import snapshot
 from seedbed.api import fit
+from seedbed.config.load import read_tree
 from seedbed.data.store import Store
 from seedbed.study.local import local_engine
 from seedbed.study.observe import observe
@@ -32,7 +33,8 @@ LOOKS = ("residual", "masking", "sink")
 def plan_of(store: Path, tokens: int) -> Plan:
     """Four runs."""
     tree = {
-        "name": "benchmark", "question": "What does a study cost?", "base": str(RECIPE),
+        "name": "benchmark", "question": "What does a study cost?",
+        "base": {"file": str(RECIPE), "values": read_tree(RECIPE)},
         "set": {
             "data.store": str(store), "optim.name": "adamw", "model.tied": True, "train.eval_sequences": 256,
             "train.checkpoint_every": 200,

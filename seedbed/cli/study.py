@@ -112,12 +112,14 @@ def run(
 
     engines = {EngineName.local: local_engine, EngineName.ray: ray_engine}
     made, count = Plan(spec), workers or cores()
-    with study_folder(folder, spec):
-        place = _place(folder, runs)
-        with study_progress(made) as (tell, say):
-            state = carry_out(made, place, engines[engine](count, say), _train, _threads(count), tell)
-        outcomes = known_outcomes(made, place)
-        shown = _report(made, outcomes, folder, place, folder / REPORT)
+    _check_runs(folder, runs)
+    with study_progress(made) as (tell, say):
+        do = engines[engine](count, say)  # says what is missing before anything is written
+        with study_folder(folder, spec):
+            place = _place(folder, runs)
+            state = carry_out(made, place, do, _train, _threads(count), tell)
+            outcomes = known_outcomes(made, place)
+            shown = _report(made, outcomes, folder, place, folder / REPORT)
     document = ending(made, outcomes, folder, shown)
     print_json(document) if as_json else show_ending(document)
     if state.failed or document["problems"]:
@@ -137,6 +139,7 @@ def report(
     """Write the report of a study anew from the runs that have ended: page, Markdown, tables (CSV), figures (SVG)."""
     spec, folder = _study(path, changes, None)
     from seedbed.cli.study_text import ending, show_ending
+    from seedbed.report.results import RESULT
     from seedbed.study.plan import Plan
     from seedbed.study.run import known_outcomes
 
@@ -145,9 +148,12 @@ def report(
         raise InputError(
             f"{place}: there are no runs; make them with `seedbed study run {path}`, or name them (--runs)"
         )
-    made = Plan(spec)
+    made, out = Plan(spec), out or folder / REPORT
+    other = out.is_file() or (out.is_dir() and not (out / RESULT).is_file() and any(out.iterdir()))
+    if other and out != folder / REPORT:
+        raise InputError(f"{out}: holds other files; name a new folder for the report")
     outcomes = known_outcomes(made, place)
-    shown = _report(made, outcomes, folder, place, out or folder / REPORT)
+    shown = _report(made, outcomes, folder, place, out)
     document = ending(made, outcomes, folder, shown)
     print_json(document) if as_json else show_ending(document)
 
@@ -183,26 +189,36 @@ def _found(folder: Path) -> "StudyResult":
 def _study(path: Path, changes: Sequence[str] | None, folder: Path | None) -> tuple["Spec", Path]:
     """The study of a file or a folder, and the folder it is kept in."""
     from seedbed.study.run import read_study
+    from seedbed.study.scales import scale_of
     from seedbed.study.spec import load_spec
 
     if path.is_dir():
         if changes:
             raise InputError(f"override '{changes[0]}': {path} is a study's folder; overrides go with its file")
         return read_study(path), folder or path
-    spec = load_spec(path, changes or [])
-    scales = [value.strip() for key, _, value in (change.partition("=") for change in changes or []) if key == "size"]
-    return spec, folder or HOME / "-".join([spec.name, *scales[-1:]])
+    spec, scale = load_spec(path, changes or []), scale_of(changes or [])
+    return spec, folder or HOME / (spec.name if scale is None else f"{spec.name}-{scale}")
+
+
+def _check_runs(folder: Path, runs: Path | None) -> None:
+    """Raise InputError, before anything is written, where the study's runs lie elsewhere, or are not there."""
+    place = folder / "runs"
+    if runs is not None and (place.is_symlink() or place.exists()) and place.resolve() != runs.resolve():
+        raise InputError(f"--runs {runs}: {place} has the study's runs; leave --runs out, or choose another -o")
+    if runs is None and place.is_symlink() and not place.exists():
+        raise InputError(
+            f"{place}: the runs it links to, {place.readlink()}, are not there; bring them back, or remove the link"
+        )
+    if runs is not None and runs.is_file():
+        raise InputError(f"--runs {runs}: is a file; name a folder")
 
 
 def _place(folder: Path, runs: Path | None) -> Path:
     """The folder of the runs. One that is shared is linked from the study's, so that `report` finds it there."""
     place = folder / "runs"
-    if runs is not None and place.resolve() != runs.resolve():
-        if place.is_symlink() or place.exists():
-            raise InputError(f"--runs {runs}: {place} has the study's runs; leave --runs out, or choose another -o")
-        runs.mkdir(parents=True, exist_ok=True)
+    (runs or place).mkdir(parents=True, exist_ok=True)
+    if runs is not None and not place.exists():
         place.symlink_to(runs.resolve())
-    place.mkdir(exist_ok=True)
     return place
 
 
@@ -210,13 +226,11 @@ def _report(made: "Plan", outcomes: Mapping[str, "Outcome"], folder: Path, place
     """Write the report into ``out``; its page."""
     from seedbed.files.atomic import write_atomic
     from seedbed.report.markdown import page_markdown
-    from seedbed.report.results import RESULT, write_results
+    from seedbed.report.results import write_results
     from seedbed.report.study_page import study_page
     from seedbed.report.study_rows import study_tables
     from seedbed.study.results import results
 
-    if out.exists() and not (out / RESULT).is_file() and any(out.iterdir()):
-        raise InputError(f"{out}: holds other files; name a new folder for the report")
     result = results(made, outcomes, place)
     page = study_page(
         result,

@@ -44,7 +44,7 @@ def study_progress(plan: "Plan") -> Iterator[tuple[Tell, Callable[[str], None]]]
                 bar.remove_task(shown.pop(key))
             for key, trial in state.running.items():
                 if key not in shown:
-                    shown[key] = bar.add_task(f"  {name_of(trial)}", total=None)
+                    shown[key] = bar.add_task(f"  {trial.name}", total=None)
             if ended is not None:
                 bar.console.print(_ended(state, ended), markup=False, highlight=False)
             bar.update(whole, description=say_state(state, ended))
@@ -52,21 +52,14 @@ def study_progress(plan: "Plan") -> Iterator[tuple[Tell, Callable[[str], None]]]
         yield show, lambda line: bar.console.print(line, markup=False, highlight=False)
 
 
-def name_of(trial: "Trial") -> str:
-    """What a run is called where people read it."""
-    tuned = "".join(f", {path}={value:g}" for path, value in trial.tuned.items())
-    share = "" if trial.share == 1 else f", {trial.share:g} of the budget"
-    return f"{'tuning ' if trial.stage == 'tune' else ''}{trial.cell.name}, seed {trial.seed}{tuned}{share}"
-
-
 def _ended(state: "Progress", trial: "Trial") -> str:
     if trial.key in state.failed:
-        return f"{name_of(trial)}: failed: {state.failed[trial.key]}"
+        return f"{trial.name}: failed: {state.failed[trial.key]}"
     outcome = state.outcomes[trial.key]
     if outcome.status != "finished":
-        return f"{name_of(trial)}: {outcome.status}: {outcome.reason}"
+        return f"{trial.name}: {outcome.status}: {outcome.reason}"
     loss = "not evaluated" if outcome.nats_per_token is None else f"{outcome.nats_per_token:.4f} nats a token"
-    return f"{name_of(trial)}: {loss}, {duration(outcome.wall_s)}"
+    return f"{trial.name}: {loss}, {duration(outcome.wall_s)}"
 
 
 def _teller(plan: "Plan") -> "Callable[[Progress, Trial | None], str]":

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbed.cli.output import console, note, table
-from seedbed.cli.study_progress import name_of
 from seedbed.report.render import count, number
-from seedbed.study.estimate import grid_size
 from seedbed.train.progress import duration
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ def plan_document(
             "ended": asdict(found.done),
             "tuning_now": asdict(found.first),
             "tuning_at_most": asdict(found.tuning),
-            "tuning_grid_a_cell": grid_size(plan),
+            "tuning_grid_a_cell": plan.grid_size,
             "comparison": asdict(found.comparison),
             "left_at_least": asdict(found.least),
             "left_at_most": asdict(found.most),
@@ -124,7 +122,7 @@ def ending(plan: "Plan", outcomes: Mapping[str, "Outcome"], folder: Path, shown:
     for trial in trials:
         if trial.key in outcomes:
             outcome = outcomes[trial.key]
-            ended[outcome.status][name_of(trial)] = outcome.reason
+            ended[outcome.status][trial.name] = outcome.reason
     return {
         "study": plan.spec.name,
         "folder": str(folder),

@@ -43,7 +43,7 @@ def open_copies(plan: Plan, module: nn.Module) -> Copies:
         raise InputError(
             f"init: law '{plan.law}' copies {next(iter(copied))}, but has no option checkpoint, its source"
         )
-    files = _files(Path(checkpoint).expanduser())
+    files = copied_files(Path(checkpoint).expanduser())
     tensors = Tensors(files)
     shapes = {canonical(name): tuple(parameter.shape) for name, parameter in module.named_parameters()}
     prefix = getattr(module, "base_model_prefix", "")
@@ -93,8 +93,11 @@ def _is_finite(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and bool(tensor.isfinite().all())
 
 
-def _files(path: Path) -> list[Path]:
-    """The files of a run's newest checkpoint, of a checkpoint's folder (ours or a Transformers one), or a file."""
+def copied_files(path: Path) -> list[Path]:
+    """The files of a run's newest checkpoint, of a checkpoint's folder (ours or a Transformers one), or a file.
+
+    Raises InputError where there are none, and where a file of ours is damaged.
+    """
     if path.is_file() and path.suffix == ".safetensors":
         return [path]
     steps = step_folders(path)

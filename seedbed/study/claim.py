@@ -26,7 +26,7 @@ def claimed(folder: str | Path) -> Iterator[TextIO]:
 def is_claimed(folder: str | Path) -> bool:
     """Whether some process is doing the run in ``folder`` now."""
     try:
-        with open(log_of(folder), encoding="utf-8") as log:
+        with open(log_of(folder), "r+", encoding="utf-8") as log:  # NFS locks for writing what is open for it
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -5,7 +5,6 @@ import statistics
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
 import torch
@@ -92,9 +91,10 @@ class Estimate:
 
 
 def estimate(plan: Plan, outcomes: Mapping[str, Outcome], speeds: Rows[Speed]) -> Estimate:
-    """What is left of ``plan`` after ``outcomes``. Cells that have not chosen yet are counted as if they chose the
-    middle of the grid; runs that a study shares with itself (a tuned value that is tried again) once.
+    """What is left of ``plan`` after ``outcomes``, runs that failed included, since they are tried again. Cells that
+    have not chosen yet are counted as if they chose the middle of the grid.
     """
+    outcomes = {key: outcome for key, outcome in outcomes.items() if outcome.status != "failed"}
     first: list[Trial] = []
     grid: list[Trial] = []
     comparison: list[Trial] = []
@@ -103,10 +103,10 @@ def estimate(plan: Plan, outcomes: Mapping[str, Outcome], speeds: Rows[Speed]) -
         tuning = plan.tuning(cell, outcomes)
         first += [trial for trial in tuning if trial.key not in outcomes]
         if chosen.walk.todo:
-            left = grid_size(plan) - sum(trial.key in outcomes for trial in tuning)
+            left = plan.grid_size - sum(trial.key in outcomes for trial in tuning)
             grid += [first[-1]] * left
         if chosen.problem is None:
-            runs = plan.comparison(cell, chosen.tuned if chosen.tuned is not None else middle(plan))
+            runs = plan.comparison(cell, plan.middle if chosen.tuned is None else chosen.tuned)
             comparison += [trial for trial in runs if chosen.tuned is None or trial.key not in outcomes]
     ended = [trial for trial in plan.trials(outcomes) if trial.key in outcomes]
     rates = {speed.size: speed.seconds_per_flop for speed in speeds}
@@ -129,22 +129,12 @@ def cell_costs(plan: Plan) -> list[CellCost]:
 
 def whole(plan: Plan, cell: Cell) -> Trial:
     """A run of the whole budget of a cell, with the middle of the grid."""
-    return plan.comparison(cell, middle(plan))[0]
-
-
-def middle(plan: Plan) -> dict[str, float]:
-    """Where tuning begins."""
-    grid = {} if plan.spec.tune is None else plan.spec.tune.grid
-    return {path: values[len(values) // 2] for path, values in grid.items()}
-
-
-def grid_size(plan: Plan) -> int:
-    """Tuning runs of a cell if the whole grid is walked."""
-    return 0 if plan.spec.tune is None else prod(len(values) for values in plan.spec.tune.grid.values())
+    return plan.comparison(cell, plan.middle)[0]
 
 
 def speeds(plan: Plan, outcomes: Mapping[str, Outcome], threads: int, *, try_steps: bool) -> Rows[Speed]:
-    """How fast runs of each size go: as those did that have ended here, else, with ``try_steps``, as a few steps do.
+    """How fast runs of each size go: as those with ``threads`` did that have ended here, else, with ``try_steps``, as a
+    few steps do.
 
     Nothing is written. The number of threads is set for the steps that are tried, and set back.
     """
@@ -152,7 +142,7 @@ def speeds(plan: Plan, outcomes: Mapping[str, Outcome], threads: int, *, try_ste
     trials = plan.trials(outcomes)
     for size in plan.spec.sizes:
         ended = [(trial, outcomes[trial.key]) for trial in trials if trial.cell.size == size and trial.key in outcomes]
-        speed = _ended_here(size, ended)
+        speed = _ended_here(size, ended, threads)
         if speed is None:
             cell = next(cell for cell in plan.cells if cell.size == size)
             torch.set_num_threads(threads)
@@ -164,18 +154,26 @@ def speeds(plan: Plan, outcomes: Mapping[str, Outcome], threads: int, *, try_ste
     return Rows(found)
 
 
-def _ended_here(size: str, ended: Iterable[tuple[Trial, Outcome]]) -> Speed | None:
-    """By runs of this size that finished on a machine like this one, evaluation and measures included."""
+def _ended_here(size: str, ended: Iterable[tuple[Trial, Outcome]], threads: int) -> Speed | None:
+    """By runs of this size that finished on a machine like this one, evaluation and measures included.
+
+    Branches are left out: of their time too much is not in steps, and a trunk is there for each of them.
+    """
     rates = [
-        # of a run that was interrupted wall_s has the last part alone; train_s of a branch has its trunk's steps too
-        (outcome.wall_s if outcome.branched else max(outcome.wall_s, outcome.train_s)) / trial.flops
+        max(outcome.wall_s, outcome.train_s) / trial.flops  # of a run that was interrupted wall_s has the last part
         for trial, outcome in ended
-        if outcome.status == "finished" and outcome.versions.get("platform") == platform.platform()
-    ]
+        if trial.trunk is None and outcome.status == "finished" and outcome.threads == threads
+        and outcome.versions.get("platform") == platform.platform()
+    ]  # fmt: skip
     if not rates:
         return None
     runs = "1 run that" if len(rates) == 1 else f"{len(rates)} runs that"
-    return Speed(size, statistics.median(rates), f"{runs} finished on a machine like this, by operations")
+    told = f"{runs} finished on a machine like this with {_threads(threads)}, by operations"
+    return Speed(size, statistics.median(rates), told)
+
+
+def _threads(number: int) -> str:
+    return f"{number} {'thread' if number == 1 else 'threads'}"
 
 
 def _tried(size: str, trial: Trial, threads: int) -> Speed:
@@ -195,7 +193,7 @@ def _tried(size: str, trial: Trial, threads: int) -> Speed:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds.append(time.perf_counter() - here)
-    where = "the GPU" if device.type == "cuda" else f"{threads} {'thread' if threads == 1 else 'threads'}"
+    where = "the GPU" if device.type == "cuda" else _threads(threads)
     basis = f"{len(seconds)} steps of {trial.cell.arm} tried on {where}, without evaluation and checkpoints"
     return Speed(size, statistics.median(seconds) / a_step, basis)
 
@@ -203,16 +201,9 @@ def _tried(size: str, trial: Trial, threads: int) -> Speed:
 def _work(trials: list[Trial], rates: Mapping[str, float | None]) -> Work:
     times = [None if (rate := rates.get(trial.cell.size)) is None else rate * trial.flops for trial in trials]
     known = [seconds for seconds in times if seconds is not None]
-    return Work(
-        len(trials), sum(map(_trained, trials)), sum(trial.flops for trial in trials),
-        sum(known) if len(known) == len(times) else None,
-    )  # fmt: skip
-
-
-def _trained(trial: Trial) -> int:
-    """Tokens of the steps that a run makes itself."""
-    steps = trial.config.train.steps
-    return trial.tokens // steps * (steps - (0 if trial.trunk is None else trial.trunk[1]))
+    tokens = sum(trial.tokens // trial.config.train.steps * trial.own_steps for trial in trials)
+    seconds = sum(known) if len(known) == len(times) else None
+    return Work(len(trials), tokens, sum(trial.flops for trial in trials), seconds)
 
 
 def _sum(a: Work, b: Work) -> Work:

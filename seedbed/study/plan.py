@@ -7,20 +7,13 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from seedbed.analysis.cost import model_flops, sizes
-from seedbed.analysis.resources import non_embedding, parameter_counts
-from seedbed.config import Config, ModelConfig
-from seedbed.config.load import read_tree
-from seedbed.data.store import Store
 from seedbed.errors import InputError
 from seedbed.study.axes import label_of
-from seedbed.study.budget import budget_steps, timed
+from seedbed.study.maker import Maker
 from seedbed.study.outcome import Outcome
-from seedbed.study.overrides import configuration
 from seedbed.study.spec import Spec
-from seedbed.study.trial import Cell, Stage, Trial, fingerprints, run_key
+from seedbed.study.trial import Cell, Stage, Trial, fingerprints
 from seedbed.study.tune import Point, Walk, walk
-from seedbed.train.setup import resolve
 
 
 @dataclass(frozen=True)
@@ -40,18 +33,12 @@ class Plan:
 
     def __init__(self, spec: Spec):
         self.spec = spec
-        try:
-            self._base = read_tree(spec.base)
-        except InputError as error:
-            raise InputError(f"study {spec.name}: base: {error}") from None
-        self._stores: dict[str, Store] = {}
+        self._maker = Maker(spec)
         self._made: dict[Any, Trial] = {}
-        self._checked: set[Cell] = set()
-        self._counts: dict[tuple[ModelConfig, int], tuple[int, int, int]] = {}
         self._arms_differ()
         for cell in self.cells:  # whatever may be run is tried before anything is
             self.chosen(cell, {})
-            self.comparison(cell, self._middle)
+            self.comparison(cell, self.middle)
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -128,8 +115,7 @@ class Plan:
 
     def fingerprint(self, trial: Trial) -> str:
         """Of what a run trains on."""
-        assert trial.config.data.store is not None
-        return self._stores[trial.config.data.store].split("train").fingerprint
+        return self._maker.store(trial.config).split("train").fingerprint
 
     @property
     def _paths(self) -> list[str]:
@@ -140,8 +126,14 @@ class Plan:
         return [] if self.spec.tune is None else [len(values) for values in self.spec.tune.grid.values()]
 
     @property
-    def _middle(self) -> dict[str, float]:
+    def middle(self) -> dict[str, float]:
+        """Where tuning begins."""
         return self._values(tuple(length // 2 for length in self._shape))
+
+    @property
+    def grid_size(self) -> int:
+        """Tuning runs of a cell if the whole grid is walked."""
+        return 0 if self.spec.tune is None else math.prod(self._shape)
 
     def _values(self, point: Point) -> dict[str, float]:
         grid = {} if self.spec.tune is None else self.spec.tune.grid
@@ -154,75 +146,8 @@ class Plan:
     def _trial(self, cell: Cell, stage: Stage, share: float, seed: int, tuned: Mapping[str, float]) -> Trial:
         made = (cell, share, seed, tuple(tuned.items()))
         if made not in self._made:
-            self._made[made] = self._make(cell, stage, share, seed, tuned)
+            self._made[made] = self._maker.make(cell, stage, share, seed, tuned)
         return self._made[made]
-
-    def _make(self, cell: Cell, stage: Stage, share: float, seed: int, tuned: Mapping[str, float]) -> Trial:
-        spec, where = self.spec, f"study {self.spec.name}, {cell.name}"
-        levels = [spec.axes[axis][level] for axis, level in cell.levels]
-        layers = [spec.set, spec.sizes[cell.size], *levels, tuned, {"run.seed": seed}]
-        config = configuration(self._base, spec.base or "configuration", layers, where)
-        store = self._store(config, where)
-        self._check(cell, config, where)
-        if config.model.vocab_size is None:
-            model = config.model.model_copy(update={"vocab_size": store.header["padded_vocab_size"]})
-            config = config.model_copy(update={"model": model})
-        length: int = store.header["seq_len"]
-        step_tokens = config.train.batch_size * length
-        parameters, inner, per_token = self._counted(config, length)
-        steps = budget_steps(spec, parameters, per_token, step_tokens, where)
-        whole, _ = timed(config, steps, 1.0, spec, False, where)
-        config, start = timed(config, steps, share, spec, stage == "compare" and share == 1.0, where)
-        trunk = None if share == 1.0 else (run_key(whole, store), start)
-        tokens = config.train.steps * step_tokens
-        anew = tokens - (0 if trunk is None else start * step_tokens)
-        return Trial(
-            cell, stage, share, seed, dict(tuned), config, run_key(config, store), parameters, inner, tokens,
-            float(per_token * anew), trunk,
-        )  # fmt: skip
-
-    def _store(self, config: Config, where: str) -> Store:
-        path = config.data.store
-        if path is None:
-            raise InputError(
-                f"{where}: data.store is not set; make one with `seedbed data prepare`, set data.store=FOLDER"
-            )
-        if path not in self._stores:
-            try:
-                store = Store(path)
-            except InputError as error:
-                raise InputError(f"{where}: data.store={error}") from None
-            if len(store.split("heldout")) == 0:
-                raise InputError(
-                    f"{where}: data.store={path} holds nothing out, and runs are compared by their held-out loss; "
-                    "prepare it with --heldout above 0"
-                )
-            self._stores[path] = store
-        return self._stores[path]
-
-    def _counted(self, config: Config, length: int) -> tuple[int, int, int]:
-        """Parameters, those outside embeddings and head, and operations a token."""
-        model = config.model
-        if (model, length) not in self._counts:
-            counts = parameter_counts(model)
-            parameters = sum(count.parameters for count in counts)
-            self._counts[model, length] = parameters, non_embedding(counts), model_flops(sizes(config, length))
-        return self._counts[model, length]
-
-    def _check(self, cell: Cell, config: Config, where: str) -> None:
-        """Raise InputError, once for all runs of a cell, where model and data do not fit each other."""
-        if cell in self._checked:
-            return
-        if "rollback" in (config.train.guard.nonfinite, config.train.guard.spike):
-            raise InputError(
-                f"{where}: train.guard: where a rollback goes back to depends on the checkpoints; choose stop or skip"
-            )
-        longest = config.train.model_copy(update={"steps": 2**31 - 1})  # schedules are checked with the study's steps
-        try:
-            resolve(config.model_copy(update={"train": longest}))
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from None
-        self._checked.add(cell)
 
     def _arms_differ(self) -> None:
         """Raise InputError where two cells are the same, or where arms of a size differ in what the study does not say:
@@ -231,7 +156,7 @@ class Plan:
         first: dict[str, Trial] = {}
         seen: dict[str, Cell] = {}
         for cell in self.cells:
-            trial = self._trial(cell, "compare", 1.0, self.spec.seeds[0], self._middle)
+            trial = self._trial(cell, "compare", 1.0, self.spec.seeds[0], self.middle)
             if (same := seen.setdefault(trial.key, cell)) != cell:
                 raise InputError(
                     f"study {self.spec.name}: {same.name} and {cell.name} are the same runs; leave one out, or give "
@@ -246,8 +171,7 @@ class Plan:
                     )
 
     def _data(self, trial: Trial) -> str:
-        assert trial.config.data.store is not None
-        return " and ".join(each[:12] for each in fingerprints(self._stores[trial.config.data.store]).values())
+        return " and ".join(each[:12] for each in fingerprints(self._maker.store(trial.config)).values())
 
     def _budget(self, trial: Trial) -> str:
         rule = self.spec.budget

@@ -63,15 +63,14 @@ def _run_rows(found: Compared, outcomes: Mapping[str, Outcome], runs: Path) -> R
 def _run_row(trial: Trial, outcome: Outcome | None, runs: Path) -> RunRow:
     status, reason = _status(trial, outcome, runs)
     one = outcome or Outcome(trial.key, "failed")
-    begun_at = 0 if trial.trunk is None else trial.trunk[1] * trial.tokens // trial.config.train.steps
-    made = max(0, one.tokens - (0 if one.branched is None else begun_at))
-    flops = trial.flops / (trial.tokens - begun_at) * made
+    made = max(0, one.steps - (0 if one.branched is None else trial.config.train.steps - trial.own_steps))
     loss = None if outcome is None else final_loss(outcome)
     return RunRow(
         key=trial.key, stage=trial.stage, arm=arm(trial.cell.levels), size=trial.cell.size, share=trial.share,
         seed=trial.seed, tuned=told(trial.tuned), status=status, reason=reason, nats_per_token=loss,
         bits_per_byte=one.bits_per_byte if loss is not None else None, steps=one.steps, tokens=one.tokens,
-        own_tokens=made, flops=flops, train_s=one.train_s, wall_s=one.wall_s, peak_mb=one.peak_mb,
+        own_tokens=round(one.tokens * made / max(1, one.steps)), flops=trial.flops * made / trial.own_steps,
+        train_s=one.train_s, wall_s=one.wall_s, peak_mb=one.peak_mb,
         threads=one.threads, branched=one.branched,
     )  # fmt: skip
 

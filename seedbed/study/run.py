@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seedbed.config.reader import parse_file, write_yaml
+from seedbed.config.reader import write_yaml
 from seedbed.errors import InputError
 from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
 from seedbed.study.claim import claimed, is_claimed
 from seedbed.study.outcome import Outcome, read_outcome, settled, write_outcome
 from seedbed.study.plan import Plan, Trial
-from seedbed.study.spec import Spec, spec_from
+from seedbed.study.spec import Spec, load_spec
 from seedbed.study.work import Task, Train
 
 STUDY = "study.yaml"
@@ -97,10 +97,8 @@ def run(
 
 def _task(trial: Trial, spec: Spec, runs: Path, threads: int, train: Train) -> Task:
     trunk = None if trial.trunk is None else (str(runs / trial.trunk[0]), trial.trunk[1])
-    tried = "".join(f", {path}={value:g}" for path, value in trial.tuned.items())
-    name = f"{trial.cell.name}, seed {trial.seed}{tried}"
-    looks = _looks(trial, spec)
-    return Task(trial.key, name, str(runs / trial.key), trial.config.dump(), looks, trunk, threads, train)
+    folder, looks = str(runs / trial.key), _looks(trial, spec)
+    return Task(trial.key, trial.name, folder, trial.config.dump(), looks, trunk, threads, train)
 
 
 def _looks(trial: Trial, spec: Spec) -> tuple[str, ...]:
@@ -127,8 +125,7 @@ def read_study(folder: Path) -> Spec:
     path = folder / STUDY
     if not path.is_file():
         raise InputError(f"{folder}: no study ({STUDY} is missing); name the folder that `seedbed study run` wrote")
-    tree = parse_file(path)
-    return spec_from(tree if isinstance(tree, dict) else {}, str(path))
+    return load_spec(path)
 
 
 def _check(folder: Path, spec: Spec) -> None:

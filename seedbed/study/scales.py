@@ -14,23 +14,27 @@ def at_scale(tree: dict[str, Any], where: str, overrides: Sequence[str]) -> tupl
     begins with ``where``, the study's file, where no scale is chosen, or one that is not there.
     """
     scales: Any = tree.pop("scales", None)
-    split = [(override, *map(str.strip, override.partition("=")[::2])) for override in overrides]
-    chosen = [value for _, key, value in split if key == "size"]
-    rest = [override for override, key, _ in split if key != "size"]
+    chosen = scale_of(overrides)
+    rest = [override for override in overrides if scale_of([override]) is None]
     if scales is None:
-        if chosen:
-            raise InputError(f"{where}: override 'size={chosen[-1]}': the study has one scale; leave it out")
+        if chosen is not None:
+            raise InputError(f"{where}: override 'size={chosen}': the study has one scale; leave it out")
         return tree, rest
     if not isinstance(scales, dict) or not scales or not all(isinstance(of, dict) for of in scales.values()):
         raise InputError(f"{where}: scales: a mapping of names to what each changes")
-    if not chosen:
+    if chosen is None:
         raise InputError(
             f"{where}: has the scales {', '.join(scales)}; choose one, for example size={next(iter(scales))}"
         )
-    if chosen[-1] not in scales:
-        raise InputError(f"{where}: override 'size={chosen[-1]}': no such scale; {suggest(chosen[-1], list(scales))}")
-    changes: dict[str, Any] = scales[chosen[-1]]
-    return _merged(tree, changes), rest
+    if chosen not in scales:
+        raise InputError(f"{where}: override 'size={chosen}': no such scale; {suggest(chosen, list(scales))}")
+    return _merged(tree, scales[chosen]), rest
+
+
+def scale_of(overrides: Sequence[str]) -> str | None:
+    """The scale that ``overrides`` choose, the last where there are several."""
+    split = [[part.strip() for part in override.split("=", 1)] for override in overrides]
+    return next((pair[1] for pair in reversed(split) if len(pair) == 2 and pair[0] == "size"), None)
 
 
 def _merged(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

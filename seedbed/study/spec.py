@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from seedbed.config import Config
 from seedbed.config.explain import explain
-from seedbed.config.load import parse_override, section_at
+from seedbed.config.load import parse_override, read_tree, section_at
 from seedbed.config.options import suggest
 from seedbed.config.reader import parse_file, to_json
-from seedbed.config.section import Folder, Section
+from seedbed.config.section import Section
 from seedbed.errors import InputError
 from seedbed.study.axes import Axis, Name, Sizes, Values, label_of
 from seedbed.study.scales import at_scale
@@ -30,6 +30,15 @@ STUDY_SETS = {
     "train.log_every": "every step is logged",
 }
 """Fields of the configuration that are the study's to set, and by what."""
+
+
+class Base(Section):
+    """A configuration's file as it was when the study was read."""
+
+    file: str
+    """Where it was read; what it says later changes nothing."""
+    values: dict[str, Any]
+    """What it says."""
 
 
 class Budget(Section):
@@ -91,8 +100,8 @@ class Spec(Section):
     """Where the question comes from: paper and figure."""
     notes: dict[str, str] = Field(default={})
     """What a reader should know: settings of the paper that this scale does not have, and why."""
-    base: Folder | None = None
-    """Configuration that all runs start from, relative to the study's file."""
+    base: Base | None = None
+    """Configuration that all runs start from. A study's file names it by its path, relative to itself."""
     set: Values = Field(default={})
     """Overrides of all runs."""
     axes: Annotated[dict[Name, Axis], Field(min_length=1)]
@@ -166,7 +175,7 @@ class Spec(Section):
                 others = [other for other in self.setting(path) if other != place]
                 if place == "tune.grid" and others:
                     raise ValueError(f"tune.grid: {path} is set by {others[0]} too; leave it out of one")
-                if place.startswith("axes.") and (other := next((o for o in others if o.startswith("axes.")), None)):
+                if place != "set" and (other := next((other for other in others if other != "set"), None)):
                     raise ValueError(f"{place} and {other} both set {path}; leave it out of one")
         for name, levels in {"sizes": self.sizes, **self.axes}.items():
             for path in self.set:
@@ -193,21 +202,27 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> Spec:
     """Read a study's file. ``overrides`` choose a scale (``size=cpu``), or set fields of the study (``seeds=[0,1]``) or
     of the configuration of all runs (``data.store=FOLDER``).
 
-    ``base`` becomes an absolute path: a study is kept in another folder than its file. Raises InputError with file or
-    override, the path of the field, and what was meant.
+    The file that ``base`` names is read too, and is not needed any more where the study is kept. Raises InputError with
+    file or override, the path of the field, and what was meant.
     """
     tree = parse_file(path)
     if not isinstance(tree, dict):
         raise InputError(f"{path}: a study is a mapping (name:, question:, axes:, seeds:, ...)")
     tree, rest = at_scale(tree, str(path), overrides)
     if isinstance(tree.get("base"), str):
-        tree["base"] = str((Path(path).parent / tree["base"]).resolve())
+        tree["base"] = str(Path(path).parent / tree["base"])
     origin: dict[tuple[str, ...], str] = {}
     for override in rest:
         keys, value = parse_override(override)
         keys = _joined(keys)
         section_at(tree, keys, f"override '{override}'")[keys[-1]] = value
         origin[keys] = f"override '{override}'"
+    if isinstance(tree.get("base"), str):
+        file = Path(tree["base"]).resolve()
+        try:
+            tree["base"] = {"file": str(file), "values": read_tree(file)}
+        except InputError as error:
+            raise InputError(f"{path}: base: {error}") from None
     spec = spec_from(tree, str(path), origin)
     for keys, told in origin.items():
         others = [place for place in spec.setting(keys[-1]) if place != "set"] if keys[0] == "set" else []

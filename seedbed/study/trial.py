@@ -5,11 +5,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from seedbed.config import Config
 from seedbed.data.store import Store
+from seedbed.errors import InputError
 from seedbed.files.atomic import COMMIT, sha256
+from seedbed.init.reuse import copied_files
 from seedbed.study.spec import ONE_SIZE
 from seedbed.train.run import flat
 from seedbed.train.setup import checkpoint_of
@@ -58,24 +61,53 @@ class Trial:
     parameters: int
     non_embedding: int
     tokens: int
+    """Of all its steps, padding included."""
     flops: float
+    """Of the steps that it makes itself."""
     trunk: tuple[str, int] | None
     """The key of the run that this one branches off, and after which step."""
+
+    @property
+    def name(self) -> str:
+        """What it is called where people read it."""
+        tuned = "".join(f", {path}={value:g}" for path, value in self.tuned.items())
+        share = "" if self.share == 1 else f", {self.share:g} of the budget"
+        return f"{'tuning ' if self.stage == 'tune' else ''}{self.cell.name}, seed {self.seed}{tuned}{share}"
+
+    @property
+    def own_steps(self) -> int:
+        """Those that it makes itself."""
+        return self.config.train.steps - (0 if self.trunk is None else self.trunk[1])
 
 
 def run_key(config: Config, store: Store) -> str:
     """A hash of everything that decides what comes out of a run: its configuration but for ELSEWHERE, the content of
-    its store, and that of the weights it starts from (train.init_from). Raises InputError where there are none.
+    its store, and that of the files it starts from (train.init_from, init.checkpoint, init.cohort). Raises InputError
+    where train.init_from has no weights; a checkpoint or cohort that is not there counts by its path.
     """
     values = {path: value for path, value in flat(config.dump()).items() if path not in ELSEWHERE}
     if config.train.init_from is not None:
         values["train.init_from"] = _weights_hash(config.train.init_from)
+    for path in ("init.checkpoint", "init.cohort"):
+        if values.get(path) is not None:
+            values[path] = _files_hash(values[path])
     return hashlib.sha256(json.dumps([values, fingerprints(store)], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprints(store: Store) -> dict[str, str]:
     """Of what a run trains on, and of what it is evaluated on."""
     return {name: store.split(name).fingerprint for name in ("train", "heldout")}
+
+
+@cache
+def _files_hash(path: str) -> str | list[str]:
+    """Of a file, or of the weights of a checkpoint; ``path`` where neither is there: the run will say so."""
+    place = Path(path).expanduser()
+    try:
+        files = [place] if place.is_file() else copied_files(place)
+    except InputError:
+        return path
+    return [sha256(file) for file in files]
 
 
 @cache

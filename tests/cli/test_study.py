@@ -1,6 +1,7 @@
 """The commands of a study: what they show, write and refuse."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def tree(store: Path, **changes: Any) -> dict[str, Any]:
         "seeds": [0, 1],
         "budget": {"tokens": 2560},
         "milestones": 2,
+        "observe": [],
     } | changes  # fmt: skip
 
 
@@ -137,7 +139,7 @@ def test_time_of_runs_that_finished_here(place, seedbed, made_up, monkeypatch):
         assert outcome
         write_outcome(folder.parent, Outcome(**{**vars(outcome), "versions": {"platform": "here"}}))
     document = json.loads(seedbed("study", "plan", "tiny.yaml", "seeds=[0,1,2]", "--json")[1])
-    assert document["speeds"][0]["basis"] == "10 runs that finished on a machine like this, by operations"
+    assert document["speeds"][0]["basis"] == "10 runs that finished on a machine like this with 1 thread, by operations"
     assert document["runs"]["comparison"]["runs"] == 2  # a third seed of two arms
     assert document["runs"]["comparison"]["seconds"] == pytest.approx(4.0)  # 2 s each
 
@@ -160,8 +162,20 @@ def test_a_failed_run_ends_with_1_and_is_tried_again(place, seedbed, made_up):
     assert code == 1
     assert "1.0, 1x16, seed 1, optim.lr=0.016: ended without an outcome" in err
     assert "9 of 10 known runs finished, 1 failed" in out
+    planned = json.loads(seedbed("study", "plan", "tiny.yaml", "--no-timing", "--json")[1])["runs"]
+    assert (planned["ended"]["runs"], planned["left_at_least"]["runs"]) == (9, 1)
     made_up["fails"] = lambda task: False
     assert seedbed("study", "run", "tiny.yaml")[0] == 0
+
+
+def test_what_waits_behind_a_failed_tuning_run_is_left_to_do(place, seedbed, made_up):
+    made_up["fails"] = lambda task: "1.0" in task.name and "seed 9" in task.name
+    assert seedbed("study", "run", "tiny.yaml")[0] == 1
+    planned = json.loads(seedbed("study", "plan", "tiny.yaml", "--no-timing", "--json")[1])
+    # of the arm 0.5 three rates and two seeds have ended; of the other two seeds, and rates up to all five, are left
+    assert (planned["runs"]["ended"]["runs"], planned["runs"]["comparison"]["runs"]) == (5, 2)
+    assert planned["runs"]["tuning_at_most"]["runs"] == 5
+    assert len(planned["problems"]) == 1
 
 
 def test_studies_share_runs_and_report_finds_them(place, seedbed, made_up, tiny_store):
@@ -174,8 +188,40 @@ def test_studies_share_runs_and_report_finds_them(place, seedbed, made_up, tiny_
     code, out, err = seedbed("study", "compare", "runs/studies/tiny", "runs/studies/more", "--json")
     assert code == 0, err
     assert [row["n_a"] for row in json.loads(out)["shared"]] == [2, 2]
-    code, _, err = seedbed("study", "run", "tiny.yaml", "--runs", "elsewhere")
+    kept = (place / "runs/studies/more/study.yaml").read_text()
+    code, _, err = seedbed("study", "run", "tiny.yaml", "seeds=[5]", "--runs", "elsewhere")
     assert code == 2 and "has the study's runs" in err
+    assert (place / "runs/studies/more/study.yaml").read_text() == kept
+    (place / "shared").rename(place / "moved")
+    code, _, err = seedbed("study", "run", "tiny.yaml")
+    assert code == 2 and "more/runs: the runs it links to" in err and "are not there; bring them back" in err
+
+
+def test_an_engine_or_a_folder_that_is_not_there_changes_nothing(place, seedbed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for more, told in ((["--engine", "ray"], "ray is not installed"), (["--runs", "tiny.yaml"], "is a file")):
+        code, _, err = seedbed("study", "run", "tiny.yaml", *more)
+        assert code == 2 and told in err
+    assert list(place.iterdir()) == [place / "tiny.yaml"]
+
+
+def test_a_report_that_was_cut_short_is_written_anew(place, seedbed, made_up):
+    assert seedbed("study", "run", "tiny.yaml")[0] == 0
+    last = place / "runs" / "studies" / "tiny" / "report" / "result.json"
+    last.unlink()
+    assert seedbed("study", "run", "tiny.yaml")[0] == 0
+    assert last.is_file()
+
+
+def test_a_study_goes_on_as_it_was_when_its_base_has_changed(place, seedbed, made_up, tiny_store):
+    Path("base.yaml").write_text("model: {norm_eps: 1.0e-3}")
+    write(tree(tiny_store, base="base.yaml"))
+    assert seedbed("study", "run", "tiny.yaml")[0] == 0
+    Path("base.yaml").write_text("model: {norm_eps: 1.0e-4}")
+    assert seedbed("study", "run", "runs/studies/tiny")[0] == 0
+    assert len(made_up["made"]) == 10
+    assert seedbed("study", "run", "tiny.yaml")[0] == 0  # its file means what its base says now
+    assert len(made_up["made"]) == 20
 
 
 def test_a_scale_has_a_folder_of_its_own(place, seedbed, tiny_store):
@@ -194,7 +240,7 @@ WRONG: list[tuple[dict[str, Any], list[str], str]] = [
     ({"scales": {"cpu": {}}}, [], "has the scales cpu; choose one"),
     ({}, ["seeds=[9]"], "tune.seed=9 is one of seeds"),
     ({}, ["tune.grid.optim.lr=[0.1,0.2]"], "write three values at least"),
-    ({"base": "missing.yaml"}, [], "study tiny: base: "),
+    ({"base": "missing.yaml"}, [], "tiny.yaml: base: "),
     ({}, ["train.steps=3"], "train.steps is the study's to set"),
     ({"axes": {"gamma": {"a": {"init.gamma": 0.5}, "b": {"train.batch_size": 8, "data.store": "other"}}},
       "compare": {"axis": "gamma", "baseline": "a"}}, [], "tiny, b, 1x16: data.store=other: no token store there"),
@@ -235,7 +281,8 @@ def test_one_seed_is_marked(place, seedbed, made_up):
 
 
 @pytest.mark.slow
-def test_a_study_is_trained_for_real(place, seedbed):
+def test_a_study_is_trained_for_real(place, seedbed, tiny_store):
+    write(tree(tiny_store, observe=["residual", "masking"]))
     code, out, err = seedbed("study", "run", "tiny.yaml", "--workers", 2, "--json")
     assert code == 0, err
     plan = Plan(load_spec("tiny.yaml"))

@@ -1,5 +1,6 @@
 """Runs in processes of their own: what ends them, what is tried again, what is told, and what stops a study."""
 
+import errno
 import os
 import signal
 import threading
@@ -10,7 +11,7 @@ import tasks
 from tasks import one_after_another, wait_for
 
 from seedbed.errors import InputError, SignalStop
-from seedbed.study import local, memory
+from seedbed.study import claim, local, memory
 from seedbed.study.claim import claimed, is_claimed, log_of
 from seedbed.study.local import local_engine
 from seedbed.study.outcome import read_outcome
@@ -179,3 +180,18 @@ def test_expected_memory_grows_with_the_model(tiny_store, tmp_path):
     assert memory.BARE_MB < small < memory.BARE_MB + 10
     parameters = 2 * 1024 * 3 * 4096  # of the MLPs alone
     assert large - memory.BARE_MB > 16 * parameters / 2**20  # weights, gradients, two moments
+
+
+def test_whether_a_run_is_done_is_asked_as_network_file_systems_take_it(tmp_path, monkeypatch):
+    """NFS locks alone what is open for writing (flock(2)), and says EBADF of anything else."""
+    lock = claim.fcntl.flock
+
+    def as_nfs(file, how):
+        if how & claim.fcntl.LOCK_EX and not file.writable():
+            raise OSError(errno.EBADF, "not open for writing")
+        lock(file, how)
+
+    monkeypatch.setattr(claim.fcntl, "flock", as_nfs)
+    with claimed(tmp_path / "a"):
+        assert is_claimed(tmp_path / "a")
+    assert not is_claimed(tmp_path / "a")

@@ -206,7 +206,7 @@ def test_shares_make_the_same_steps_until_their_cooldown(tiny_store: Path) -> No
         ({"set": {"optim.eps": {"times": True, "width_power": 1}}}, "optim.eps: write {times: NUMBER, width_power"),
         ({"set": {"optim.eps": {"times": 1, "width_power": 1e4}}}, "optim.eps: 1 * 32^10000.0 is too large a number"),
         ({"tune": {"grid": {"optim.muon.momentum": [0.9, 0.95, 1.0]}, "seed": 9}}, "optim.muon.momentum"),
-        ({"base": "nowhere.yaml"}, "nowhere.yaml: no such configuration file"),
+        ({"base": {"file": "mine.yaml", "values": {"model": {"dmodel": 16}}}}, "mine.yaml: model.dmodel: unknown key"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_told_before_anything_runs(tiny_store: Path, changes: dict[str, Any], told: str) -> None:
@@ -243,13 +243,13 @@ def test_later_layers_win_and_grouped_levels_set_several_fields(tiny_store: Path
     }  # fmt: skip
 
 
-def test_a_base_is_read_and_its_own_length_replaced(tiny_store: Path, tmp_path: Path) -> None:
-    base = tmp_path / "base.yaml"
-    base.write_text("{run: {dir: x, seed: 5}, train: {steps: 7, eval_every: -1}, model: {norm_eps: 1.0e-3}}")
-    config = trial(tiny_store, base=str(base)).config
+def test_what_all_start_from_and_its_own_length_replaced(tiny_store: Path) -> None:
+    values = {"run": {"dir": "x", "seed": 5}, "train": {"steps": 7, "eval_every": -1}, "model": {"norm_eps": 1e-3}}
+    base = {"file": "base.yaml", "values": values}
+    config = trial(tiny_store, base=base).config
     assert (config.train.steps, config.train.eval_every, config.run.seed) == (20, 5, 0)
     assert config.model.norm_eps == 1e-3
-    assert trial(tiny_store, set={"model.norm_eps": 1e-3}).key == trial(tiny_store, base=str(base)).key
+    assert trial(tiny_store, set={"model.norm_eps": 1e-3}).key == trial(tiny_store, base=base).key
 
 
 def test_an_arm_takes_its_best_rate_to_fresh_seeds(tiny_store: Path) -> None:

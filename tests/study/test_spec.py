@@ -10,7 +10,8 @@ from studies import spec, tree
 from seedbed.config.reader import parse_yaml, write_yaml
 from seedbed.errors import InputError
 from seedbed.study.observe import LOOKS
-from seedbed.study.spec import Spec, load_spec, spec_from
+from seedbed.study.run import STUDY, read_study, study_folder
+from seedbed.study.spec import Base, Spec, load_spec, spec_from
 
 
 def loaded(tmp_path: Path, *overrides: str, **changes: Any) -> Spec:
@@ -70,8 +71,34 @@ def test_overrides_set_the_study_or_the_configuration_of_all_runs(tmp_path: Path
     assert list(made.axes["gamma"]) == ["0.7", "0.5"]
 
 
-def test_base_lies_beside_the_study(tmp_path: Path) -> None:
-    assert loaded(tmp_path, base="../cpu.yaml").base == str(tmp_path.parent / "cpu.yaml")
+def test_a_base_lies_beside_the_study_and_one_of_the_command_line_where_that_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, width in (("study", 16), ("here", 32)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "base.yaml").write_text(f"model: {{d_model: {width}}}")
+    monkeypatch.chdir(tmp_path / "here")
+    for overrides, folder, width in (([], "study", 16), (["base=base.yaml"], "here", 32)):
+        made = loaded(tmp_path / "study", *overrides, base="base.yaml")
+        assert made.base == Base(file=str(tmp_path / folder / "base.yaml"), values={"model": {"d_model": width}})
+    with pytest.raises(InputError, match=r"study\.json: base: .*nowhere\.yaml: no such configuration file"):
+        loaded(tmp_path, base="nowhere.yaml")
+
+
+@pytest.mark.parametrize("sizes", [{}, {"sizes": {"widths": [16], "layers": 1, "head_dim": 8}}], ids=["none", "rule"])
+def test_a_study_in_its_folder_is_what_it_was_when_it_was_run(tmp_path: Path, sizes: dict[str, Any]) -> None:
+    """Also where the file of its base changes, or goes."""
+    base = tmp_path / "base.yaml"
+    base.write_text("{model: {norm_eps: 1.0e-3, vocab_size: null}, optim: {betas: [0.9, 0.95]}}")
+    made = loaded(tmp_path, base="base.yaml", set={}, **sizes)
+    with study_folder(tmp_path / "kept", made):
+        pass
+    base.write_text("{model: {norm_eps: 1.0e-9}}")
+    assert read_study(tmp_path / "kept") == made
+    assert made.base is not None and made.base.values["model"] == {"norm_eps": 1e-3, "vocab_size": None}
+    base.unlink()
+    assert read_study(tmp_path / "kept") == made
+    assert load_spec(tmp_path / "kept" / STUDY) == made
 
 
 def test_scales_are_chosen_and_merged(tmp_path: Path) -> None:
@@ -123,6 +150,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"set": {"optim.lr": 1}, "tune": GRID}, "tune.grid: optim.lr is set by set too; leave it out of one"),
     ({"axes": {"gamma": {"init.gamma": [0.5, 1.0]}, "b": {"x": {"init.gamma": 1.0}, "y": {}}}},
      "axes.gamma and axes.b both set init.gamma; leave it out of one"),
+    ({"set": {}, "sizes": RULE, "axes": {"gamma": {"init.gamma": [0.5, 1.0]}, "deep": {"model.n_layers": [2, 8]}}},
+     "sizes and axes.deep both set model.n_layers; leave it out of one"),
     ({"tune": {"grid": {"optim.lr": [3, 1, 2]}, "seed": 5}},
      "tune: grid.optim.lr: write the values in rising order, each once"),
     ({"tune": {"grid": {"optim.lr": [1, 2]}, "seed": 5}}, "tune: grid.optim.lr: write three values at least"),

@@ -318,3 +318,25 @@ def test_a_key_knows_the_weights_that_a_run_starts_from_and_not_where_they_lie(
     assert len({key(None), key(adamw), key(muon)}) == 3
     with pytest.raises(InputError, match="nowhere"):
         key(tmp_path / "nowhere")
+
+
+def test_a_key_knows_what_weights_and_cohorts_a_run_is_drawn_after(done: Any, tiny_store: Path, tmp_path: Path) -> None:
+    """By their content; by their path where nothing is there."""
+    runs, trials = done
+
+    def key(**options: str) -> str:
+        return studies.trial(tiny_store, set={f"init.{name}": value for name, value in options.items()}, **RATES).key
+
+    for arm in ("adamw", "muon"):
+        copytree(runs / trials[arm, 1.0].key, tmp_path / arm)
+    copytree(tmp_path / "adamw", tmp_path / "copy")
+    names = ("adamw", "muon", "nowhere", "elsewhere")
+    assert len({key(law="reuse", checkpoint=str(tmp_path / name)) for name in names}) == len(names)
+    assert key(law="reuse", checkpoint=str(tmp_path / "adamw")) == key(law="reuse", checkpoint=str(tmp_path / "copy"))
+    for name, text in (("a.json", "{}"), ("b.json", "{}"), ("c.json", "[]")):
+        (tmp_path / name).write_text(text)
+    a, b, c = (key(law="magnitude", cohort=str(tmp_path / name)) for name in ("a.json", "b.json", "c.json"))
+    assert a == b != c
+
+
+RATES: dict[str, Any] = {"axes": {"lr": {"optim.lr": [1e-3, 2e-3]}}, "compare": {"axis": "lr", "baseline": "0.001"}}
