@@ -85,7 +85,8 @@ def run(
         outcome = settled(folder, task.observe)
         if outcome is None:
             state.failed[task.key] = reason or "ended without an outcome"
-            if settled(folder) is None:  # else it has ended well, and could not be observed
+            # one that has ended well could not be observed; one that another study is doing now has an outcome soon
+            if not is_claimed(folder) and settled(folder) is None:
                 write_outcome(folder, Outcome(task.key, "failed", state.failed[task.key]))
         else:
             state.outcomes[task.key] = outcome

@@ -8,6 +8,7 @@ import studies
 
 from seedbed.config.reader import parse_file
 from seedbed.errors import InputError
+from seedbed.study.claim import claimed
 from seedbed.study.outcome import FILE, Outcome, read_outcome, write_outcome
 from seedbed.study.run import STUDY, Progress, in_this_process, known_outcomes, read_study, run, study_folder
 from seedbed.study.work import Task
@@ -98,6 +99,21 @@ def test_a_process_that_came_to_grief_after_its_outcome_has_not_failed(tiny_stor
     state = run(plan, worker.runs, engine, print, 1, lambda *_: None)
     assert (len(state.outcomes), state.failed) == (2, {})
     assert {outcome.status for outcome in known_outcomes(plan, worker.runs).values()} == {"finished"}
+
+
+def test_a_run_that_failed_here_while_another_study_does_it_is_not_written_down_as_failed(
+    tiny_store: Path, worker: Worker
+) -> None:
+    plan = studies.plan(tiny_store)
+
+    def engine(next_task: Any, ended: Any) -> None:
+        while (task := next_task()) is not None:
+            with claimed(task.folder):
+                ended(task, "killed")
+
+    state = run(plan, worker.runs, engine, print, 1, lambda *_: None)
+    assert list(state.failed.values()) == ["killed", "killed"]
+    assert known_outcomes(plan, worker.runs) == {}
 
 
 def test_changes_are_told_with_what_runs_and_what_ended(tiny_store: Path, worker: Worker) -> None:
