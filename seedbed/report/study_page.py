@@ -188,7 +188,11 @@ def _optimum(result: StudyResult) -> list[Section]:
     if len({row.width for row in result.optima if row.at is not None}) > 1:
         bars = "" if result.smoke else " Bars: 95 % intervals; hollow where the losses do not bound it on both sides."
         drawn = optimum_figure(result.optima, result.optimum)
-        told = f"Best {result.optimum} over width, a line a share of the budget.{bars}"
+        told = (
+            f"Best {result.optimum}: left over width, a line a share of the budget; right over tokens a parameter, a "
+            f"line a size. At one budget a wider model has fewer tokens a parameter: only the right panel tells the "
+            f"two apart.{bars}"
+        )
         pictures.append(Picture("optimum_width", drawn, told, f"Best {result.optimum} over width."))
     return [Section(f"Best {result.optimum}", pictures=pictures, tables=optimum_tables(result))]
 

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from seedbed.report.study_figures import arm_look, grid, legend, size_look
+from seedbed.report.study_figures import arm_look, legend, size_look
 from seedbed.report.study_trend_rows import GainRow, OptimumRow
 from seedbed.report.style import GREY, WIDTH, log_scale, log_widths, panels, short, style
 
@@ -16,22 +16,28 @@ ASIDE = 0.03
 
 
 def optimum_figure(rows: Sequence[OptimumRow], axis: str) -> Figure:
-    """The best value of an axis over width, with its interval: a panel a set of other levels, a line a share of the
-    budget. Hollow where a bound is missing."""
-    rows = [row for row in rows if row.at is not None]
+    """The best value of an axis, with its interval, a line of panels a set of other levels: left over width, a line a
+    share of the budget; right the same over tokens a parameter, a line a size. Hollow where a bound is missing."""
+    rows = sorted((row for row in rows if row.at is not None), key=lambda row: (row.width, row.share))
     kinds = list(dict.fromkeys(row.others for row in rows))
     shares = sorted({row.share for row in rows})
+    sizes = list(dict.fromkeys(row.size for row in rows))
     with style():
-        figure, axes = grid(len(kinds), 2.9)
-        for panel, others in zip(axes, kinds, strict=True):
+        figure, axes = panels(len(kinds), 2, WIDTH, 0.7 + 2.7 * len(kinds), sharey="row")
+        for others, left, right in zip(kinds, axes[::2], axes[1::2], strict=True):
             for index, share in enumerate(shares):
-                own = sorted((r for r in rows if (r.others, r.share) == (others, share)), key=lambda row: row.width)
-                look = size_look(index, len(shares), f"{short(share)} of the budget")
+                own = [row for row in rows if (row.others, row.share) == (others, share)]
+                look = arm_look(index, f"share {short(share)}")
                 aside = 1 + ASIDE * (index - (len(shares) - 1) / 2)
-                _open_bars(panel, [r.width * aside for r in own], [(r.at, r.low, r.high) for r in own], look)
-            log_widths(panel, sorted({row.width for row in rows}))
-            panel.set(title=others, xlabel="width")
-        axes[0].set_ylabel(f"best {axis}")
+                _open_bars(left, [r.width * aside for r in own], [(r.at, r.low, r.high) for r in own], look)
+            for index, size in enumerate(sizes):
+                own = [row for row in rows if (row.others, row.size) == (others, size)]
+                look = size_look(index, len(sizes), size)
+                _open_bars(right, [r.tokens_per_parameter for r in own], [(r.at, r.low, r.high) for r in own], look)
+            log_widths(left, sorted({row.width for row in rows}))
+            log_scale(right, "x", labels=6)
+            left.set(title=others, ylabel=f"best {axis}", xlabel="width")
+            right.set_xlabel("tokens / parameter")
         return legend(figure, axes)
 
 

@@ -127,8 +127,8 @@ def _optima(result: StudyResult) -> list[str]:
         told = f"95 % interval {signed(row.low, 2)} to {signed(row.high, 2)}, {_p(row.p)}, {row.n} seeds"
         moves = "moves" if row.p is not None and row.p <= TOLD_APART else "is not seen to move"
         sentences.append(
-            f"The best {result.optimum}{among} {moves} with width: {signed(row.mean, 2)} for each e-fold of it "
-            f"({told})."
+            f"The best {result.optimum}{among} {moves} with width at one number of tokens, where wider models have "
+            f"fewer a parameter: {signed(row.mean, 2)} for each e-fold of width ({told})."
         )
     return sentences
 

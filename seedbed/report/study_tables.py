@@ -10,7 +10,7 @@ from seedbed.report.style import short
 LONG, BRIEF = 40, 24
 """Lines of a table beyond which it is folded on the page, and beyond which a terminal does not show it."""
 MANY = 12
-"""Runs without a result beyond which their table is folded; those that diverged are told before it."""
+"""Lines of a table of details beyond which it is folded; runs that diverged are told before theirs."""
 NAME = 28
 NOTES = ("why none", "note")
 OPTIONAL = ("among", *NOTES)
@@ -109,7 +109,9 @@ def slope_table(result: StudyResult) -> TableView:
          signed(r.mean, PLACES), *_test(result, between(r.low, r.high), r.p, r.n)]
         for r in result.slopes
     ]  # fmt: skip
-    return plain_table(_smoke(result, "How differences go with tokens and parameters"), columns, rows, left=4)
+    return plain_table(
+        _smoke(result, "How differences go with tokens and parameters"), columns, rows, 4, len(rows) > MANY
+    )
 
 
 def tokens_table(result: StudyResult) -> TableView:
@@ -119,7 +121,7 @@ def tokens_table(result: StudyResult) -> TableView:
          *_test(result, span(r.low, r.high, 3), r.p, r.n), r.reason]
         for r in result.tokens_to_loss
     ]  # fmt: skip
-    return plain_table(_smoke(result, "Tokens to a loss"), columns, rows, left=5)
+    return plain_table(_smoke(result, "Tokens to a loss"), columns, rows, 5, len(rows) > MANY)
 
 
 def gain_tables(result: StudyResult) -> list[TableView]:

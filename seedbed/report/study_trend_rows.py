@@ -120,6 +120,7 @@ class OptimumRow:
     size: str
     width: int
     share: float
+    tokens_per_parameter: float
     at: float | None
     low: float | None
     high: float | None

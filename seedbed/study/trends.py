@@ -155,11 +155,12 @@ def optimum_rows(found: Compared) -> tuple[Rows[OptimumRow], Rows[MovementRow], 
                     told = ", ".join(filter(None, (others, size)))
                     problems.append(f"optimum of {axis} at {told}, share {share:g}: {error}")
                     continue
-                width = next(iter(found.done(known[0], share).values())).trial.config.model.d_model
+                trial = next(iter(found.done(known[0], share).values())).trial
+                width, density = trial.config.model.d_model, trial.tokens / trial.parameters
                 by_width[width] = one
                 points = ", ".join(f"{value:g}" for value in one.points)
                 told = one.at, one.low, one.high, len(one.seeds), points, one.reason, "; ".join(one.notes)
-                optima.append(OptimumRow(others, size, width, share, *told))
+                optima.append(OptimumRow(others, size, width, share, density, *told))
             movements += _movements(others, share, by_width)
     return optima, movements, problems
 

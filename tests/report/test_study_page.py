@@ -189,7 +189,8 @@ def test_optima_and_gains_over_size(result):
     one = replace(result.optima[0], others="gate", at=0.8, low=0.7, high=1.1, width=16, share=1.0)
     open_ = replace(one, at=0.9, low=None, width=32)
     figure = optimum_figure([open_, one, replace(one, at=None, width=64)], "gamma")
-    (panel,) = figure.axes
+    panel, over_tokens = figure.axes
+    assert list(over_tokens.containers[0].lines[0].get_xdata()) == [one.tokens_per_parameter] * 2
     assert list(panel.containers[0].lines[0].get_ydata()) == [0.8, 0.9]
     low, high = panel.containers[0].lines[2][0].get_segments()[0][:, 1]
     assert (low, high) == pytest.approx((0.7, 1.1))
