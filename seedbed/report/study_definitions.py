@@ -29,8 +29,8 @@ DEFINITIONS = {
     "five sizes or more from a fit L = E + A·N^−α of each seed, E and α shared by both; with fewer the baseline's log"
     " loss is interpolated over log N; never extrapolated. Where a level has parameters that the baseline lacks, N is"
     " the baseline's.",
-    "optimum": "Lowest point of the polynomial through the five values around the lowest mean loss, with the values at which "
-    "the slope is not told from zero over seeds.",
+    "optimum": "Lowest point of the polynomial through the five values around the lowest mean loss, with the values at "
+    "which the slope is not told from zero over seeds.",
     "flow, masking, sink": "Residual flow r = ‖h − e‖/‖e‖ (S0, sections 2.4 and 5). Masking m = ε/(mean square + ε) "
     "of a norm (S0, section 2.1). Sink score of S0, equation 5; “uniform” is that of even attention at this length.",
     "gain, tenth of difficulty": "Loss of the baseline less the level's, nats, by tenths of the mean loss of both, "
