@@ -93,10 +93,11 @@ def _chosen(result: StudyResult) -> list[Section]:
         "error bar. A ring is what was chosen, a cross at the upper edge a run that diverged. Of several tuned values "
         "the others are those of the best run."
     )
-    picture = Picture(
-        "tuning", tuning_figure(result.tuning, result.arms, result.sizes), caption, "Loss over tuned values by arm."
-    )
-    return [Section("What each arm chose", pictures=[picture], tables=[chosen_table(result)])]
+    pictures = []
+    if any(row.on_line for row in result.tuning):  # of several tuned values there is no line where all runs diverged
+        drawn = tuning_figure(result.tuning, result.arms, result.sizes)
+        pictures.append(Picture("tuning", drawn, caption, "Loss over tuned values by arm."))
+    return [Section("What each arm chose", pictures=pictures, tables=[chosen_table(result)])]
 
 
 def _losses(result: StudyResult) -> list[Section]:
@@ -178,13 +179,11 @@ def _optimum(result: StudyResult) -> list[Section]:
     if not result.knob:
         return []
     marks = "" if result.smoke else " Bars: 95 % intervals. Dashed: the optimum, with its interval shaded."
-    picture = Picture(
-        "optimum",
-        knob_figure(result.knob, result.optima, result.optimum, result.sizes),
-        f"Final loss of the whole budget over {result.optimum}, mean over seeds.{marks}",
-        f"Loss over {result.optimum} by size.",
-    )
-    pictures = [picture]
+    pictures = []
+    if any(row.share == 1.0 for row in result.knob):
+        drawn = knob_figure(result.knob, result.optima, result.optimum, result.sizes)
+        told = f"Final loss of the whole budget over {result.optimum}, mean over seeds.{marks}"
+        pictures.append(Picture("optimum", drawn, told, f"Loss over {result.optimum} by size."))
     if len({row.width for row in result.optima if row.at is not None}) > 1:
         bars = "" if result.smoke else " Bars: 95 % intervals; hollow where the losses do not bound it on both sides."
         drawn = optimum_figure(result.optima, result.optimum)

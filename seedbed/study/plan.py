@@ -1,5 +1,6 @@
 """From a study to its runs: which there are, what each is, and which can be begun. Nothing is written here."""
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -171,7 +172,8 @@ class Plan:
                     )
 
     def _data(self, trial: Trial) -> str:
-        return " and ".join(each[:12] for each in fingerprints(self._maker.store(trial.config)).values())
+        prints = "".join(fingerprints(self._maker.store(trial.config)).values())
+        return hashlib.sha256(prints.encode()).hexdigest()[:12]
 
     def _budget(self, trial: Trial) -> str:
         rule = self.spec.budget

@@ -115,7 +115,7 @@ def _tune_rows(plan: Plan, outcomes: Mapping[str, Outcome]) -> Rows[TuneRow]:
         for trial in trials:
             for path, value in trial.tuned.items():
                 others = {other: each for other, each in trial.tuned.items() if other != path}
-                on_line = best is not None and all(best.tuned[other] == each for other, each in others.items())
+                on_line = all(best is not None and best.tuned[other] == each for other, each in others.items())
                 status, loss = outcomes[trial.key].status, losses[trial.key]
                 at = dict(trial.tuned) == chosen, on_line
                 rows.append(TuneRow(arm(cell.levels), cell.size, path, value, told(others), status, loss, *at))

@@ -71,7 +71,7 @@ def work(task: Task) -> None:
     try:
         task.train(config)
     except GuardStop as stop:
-        status, reason = "diverged", str(stop)
+        status, reason = "diverged", str(stop).partition("; ")[0]  # the rest is advice for a run of its own
     else:
         status, reason = "finished", None
     found = gathered(folder)

@@ -239,3 +239,13 @@ def test_a_study_of_one_size_without_tuning_shares_or_optimum(tiny_store, tmp_pa
         "How far it is", "What was run",
     ]  # fmt: skip
     assert not any("base" in sentence for sentence in page.sections[0].paragraphs)
+
+
+@pytest.mark.parametrize("tune", [{}, {"optim.weight_decay": [0.0, 0.1, 0.2]}])
+def test_a_study_whose_tuning_diverged_throughout_has_a_page(tiny_store, tmp_path, tune):
+    plan = made_plan(tiny_store, tune={"grid": {"optim.lr": [0.1, 0.2, 0.4], **tune}, "seed": 100})
+    result = results(plan, carried_out(plan, lambda trial: Outcome(trial.key, "diverged", "step 3: x")), tmp_path)
+    page = study_page(result, {})
+    assert [picture.name for picture in page.pictures] == ([] if tune else ["tuning"])
+    assert "every run down to optim.lr=0.1" in told(page)
+    assert "step 3: x" in told(page)

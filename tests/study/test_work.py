@@ -187,6 +187,7 @@ def test_a_run_that_diverges_has_its_reason_and_no_result(tiny_store: Path, tmp_
     assert outcome.status == "diverged"
     assert outcome.reason is not None
     assert outcome.reason.startswith("step ")
+    assert ";" not in outcome.reason  # no advice for runs of their own
     assert (outcome.nats_per_token, outcome.bits_per_byte, outcome.after) == (None, None, {})
     assert outcome.steps < 20
     work(task(one, tmp_path / "run", train=None))
