@@ -1,6 +1,7 @@
 """From an arm's overrides to a run: its configuration, its steps, its key."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from seedbed.analysis.cost import model_flops, sizes
 from seedbed.analysis.resources import non_embedding, parameter_counts
@@ -35,6 +36,12 @@ class Maker:
         if config.data.store is None:
             raise InputError(
                 f"{where}: data.store is not set; make one with `seedbed data prepare`, set data.store=FOLDER"
+            )
+        if not Path(config.data.store).is_dir():
+            from_here = "" if Path(config.data.store).is_absolute() else f" from {Path.cwd()}"
+            raise InputError(
+                f"{where}: data.store={config.data.store}: no token store there{from_here}; runs are told apart by its "
+                "content, so bring it back, or make one with `seedbed data prepare`"
             )
         try:
             store = self.store(config)

@@ -16,6 +16,7 @@ from seedbed.config.reader import parse_file, to_json
 from seedbed.config.section import Section
 from seedbed.errors import InputError
 from seedbed.study.axes import Axis, Name, Sizes, Values, label_of
+from seedbed.study.paths import whole, whole_tree
 from seedbed.study.scales import at_scale
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -202,8 +203,9 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> Spec:
     """Read a study's file. ``overrides`` choose a scale (``size=cpu``), or set fields of the study (``seeds=[0,1]``) or
     of the configuration of all runs (``data.store=FOLDER``).
 
-    The file that ``base`` names is read too, and is not needed any more where the study is kept. Raises InputError with
-    file or override, the path of the field, and what was meant.
+    The file that ``base`` names is read too, and is not needed any more where the study is kept. Paths of stores and
+    checkpoints are relative to the working directory, as `seedbed train` has them, and absolute in the result. Raises
+    InputError with file or override, the path of the field, and what was meant.
     """
     tree = parse_file(path)
     if not isinstance(tree, dict):
@@ -220,7 +222,7 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> Spec:
     if isinstance(tree.get("base"), str):
         file = Path(tree["base"]).resolve()
         try:
-            tree["base"] = {"file": str(file), "values": read_tree(file)}
+            tree["base"] = {"file": str(file), "values": whole_tree(read_tree(file))}
         except InputError as error:
             raise InputError(f"{path}: base: {error}") from None
     spec = spec_from(tree, str(path), origin)
@@ -228,7 +230,8 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> Spec:
         others = [place for place in spec.setting(keys[-1]) if place != "set"] if keys[0] == "set" else []
         if others:
             raise InputError(f"{told}: {keys[-1]} is set by {others[0]} of the study, which would win; change it there")
-    return spec
+    axes = {name: {level: whole(values) for level, values in axis.items()} for name, axis in spec.axes.items()}
+    return spec.model_copy(update={"set": whole(spec.set), "axes": axes})
 
 
 def _joined(keys: tuple[str, ...]) -> tuple[str, ...]:
