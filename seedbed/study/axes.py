@@ -4,12 +4,23 @@ import json
 import math
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from seedbed.config.options import suggest
 from seedbed.config.section import Positive, Section
 
-Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f/\\]+$")]
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= 80 and not any(sign in "/\\" or sign < " " for sign in text)
+
+
+def _name(text: str) -> str:
+    if not _is_name(text):
+        raise ValueError("is no name: write 1 to 80 characters, none of them / or \\")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
 Values = dict[str, Any]
 """Dotted paths of a configuration and what is set there. ``{times: a, width_power: p}`` stands for a * d_model^p."""
 
@@ -27,9 +38,17 @@ def _levels(axis: Any) -> Any:
             if not values:
                 raise ValueError(f"{path}: is empty; it needs one value at least")
             levels = {label_of(value): {path: value} for value in values}
+            if not all(map(_is_name, levels)):
+                raise ValueError(
+                    f"{path}: such values are no names for levels; name the levels: {{a: {{{path}: ...}}}}"
+                )
             if len(levels) < len(values):
                 raise ValueError(f"{path}: a value stands twice")
             return levels
+    if not isinstance(axis, dict) or not all(isinstance(level, dict) for level in axis.values()):
+        raise ValueError(
+            "write a list of values of one field {init.gamma: [0.5, 1.0]}, or named levels {a: {init.gamma: 0.5}}"
+        )
     return axis
 
 

@@ -11,6 +11,8 @@ from seedbed.errors import InputError
 from seedbed.files.atomic import write_atomic
 
 FILE = "outcome.json"
+NAMED = 8
+"""Damaged ones that are named besides the first."""
 
 Status = Literal["finished", "diverged", "failed"]
 
@@ -63,7 +65,24 @@ def read_outcome(folder: Path) -> Outcome | None:
         return None
     except ValidationError as error:
         first = error.errors()[0]
-        raise InputError(f"{path}: damaged ({first['msg']}); remove the folder, and the run is made again") from None
+        what = ": ".join([".".join(map(str, first["loc"])), first["msg"]] if first["loc"] else [first["msg"]])
+        raise InputError(f"{path}: damaged ({what}); remove the folder, and the run is made again") from None
+
+
+def damage(runs: Path) -> str:
+    """Which outcomes in the folder ``runs`` are damaged, in one line: what the first one lacks, and the others' names,
+    NAMED at most; empty where none is."""
+    found: dict[str, str] = {}
+    for path in sorted(runs.glob(f"*/{FILE}")):
+        try:
+            read_outcome(path.parent)
+        except InputError as error:
+            found[path.parent.name] = str(error)
+    told, others = next(iter(found.values()), ""), list(found)[1:]
+    if not others:
+        return told
+    more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+    return f"{told}; {len(others)} more are damaged: {', '.join(others[:NAMED])}{more}"
 
 
 def settled(folder: Path, looks: Sequence[str] = ()) -> Outcome | None:

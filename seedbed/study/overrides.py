@@ -9,6 +9,9 @@ from seedbed.config import Config
 from seedbed.config.load import with_values
 from seedbed.errors import InputError
 
+RULE = {"times", "width_power"}
+"""Keys of a value that scales with the width."""
+
 
 def configuration(tree: Mapping[str, Any], base: str, layers: Sequence[Mapping[str, Any]], where: str) -> Config:
     """The ``tree`` of the file ``base`` with the overrides of each layer, later ones winning; values that scale with
@@ -22,7 +25,7 @@ def configuration(tree: Mapping[str, Any], base: str, layers: Sequence[Mapping[s
     for path in values:
         if inner := next((other for other in values if other.startswith(f"{path}.")), None):
             raise InputError(f"{where}: {inner} is part of {path}, which is set too; set each field by its own path")
-    scaled = {path: value for path, value in values.items() if isinstance(value, dict) and "width_power" in value}
+    scaled = {path: value for path, value in values.items() if isinstance(value, dict) and RULE & value.keys()}
     plain = {path: value for path, value in values.items() if path not in scaled}
     config = _with(tree, plain, base, where)
     if not scaled:
@@ -44,11 +47,11 @@ def _with(tree: Mapping[str, Any], values: Mapping[str, Any], base: str, where: 
 
 def _power(path: str, rule: dict[str, Any], width: int, where: str) -> float:
     """times * d_model^width_power, to six digits."""
-    times, power = rule.get("times"), rule["width_power"]
-    if set(rule) != {"times", "width_power"} or not all(type(number) in (int, float) for number in (times, power)):
+    if set(rule) != RULE or not all(type(number) in (int, float) for number in rule.values()):
         raise InputError(
             f"{where}: {path}: write {{times: NUMBER, width_power: NUMBER}}, the value times * d_model^power"
         )
+    times, power = rule["times"], rule["width_power"]
     try:
         return float(f"{times * float(width) ** power:.6g}")
     except OverflowError:

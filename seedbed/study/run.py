@@ -10,7 +10,7 @@ from seedbed.errors import InputError
 from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
 from seedbed.study.claim import claimed, is_claimed
-from seedbed.study.outcome import Outcome, read_outcome, settled, write_outcome
+from seedbed.study.outcome import Outcome, damage, read_outcome, settled, write_outcome
 from seedbed.study.plan import Plan, Trial
 from seedbed.study.spec import Spec, load_spec
 from seedbed.study.work import Task, Train
@@ -38,14 +38,17 @@ class Progress:
 
 def known_outcomes(plan: Plan, runs: Path) -> dict[str, Outcome]:
     """Outcomes of the plan's runs in the folder ``runs``. Those of failed runs count as such. Raises InputError where
-    one is damaged."""
+    one is damaged, with all that are."""
     outcomes: dict[str, Outcome] = {}
-    while found := [
-        outcome
-        for trial in plan.trials(outcomes)
-        if trial.key not in outcomes and (outcome := read_outcome(runs / trial.key)) is not None
-    ]:
-        outcomes |= {outcome.key: outcome for outcome in found}
+    try:
+        while found := [
+            outcome
+            for trial in plan.trials(outcomes)
+            if trial.key not in outcomes and (outcome := read_outcome(runs / trial.key)) is not None
+        ]:
+            outcomes |= {outcome.key: outcome for outcome in found}
+    except InputError as error:
+        raise InputError(damage(runs) or str(error)) from None
     return outcomes
 
 
@@ -56,6 +59,7 @@ def run(
 
     ``tell`` hears of every change, with the trial that ended. Raises what the engine raises.
     """
+    known_outcomes(plan, runs)  # what is damaged is told before anything is run
     runs.mkdir(parents=True, exist_ok=True)
     state = Progress()
 

@@ -1,12 +1,13 @@
 """What a study is, as data: a base configuration, axes of overrides, sizes, seeds, rates to choose from, a budget."""
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from seedbed.config import Config
 from seedbed.config.explain import explain
@@ -88,12 +89,18 @@ class Compare(Section):
     """Its level that the others are compared with."""
 
 
+def _study_name(name: str) -> str:
+    if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name) is None:
+        raise ValueError(f"write lower-case letters, digits, hyphens, 64 at most and no hyphen first, not {name!r}")
+    return name
+
+
 class Spec(Section):
     """A study."""
 
     format_version: Literal[1] = 1
     """Version of this format."""
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    name: Annotated[str, AfterValidator(_study_name)]
     """Name of the study and of its folder: lower-case letters, digits, hyphens."""
     question: str
     """What is to be found out, in a sentence."""

@@ -206,6 +206,7 @@ def test_shares_make_the_same_steps_until_their_cooldown(tiny_store: Path) -> No
          "optim.schedule.decay is part of optim.schedule, which is set too"),
         ({"set": {"optim.eps": {"times": 1, "width_pow": 1}}}, "optim.eps"),
         ({"set": {"optim.eps": {"times": True, "width_power": 1}}}, "optim.eps: write {times: NUMBER, width_power"),
+        ({"set": {"optim.eps": {"times": 2}}}, "optim.eps: write {times: NUMBER, width_power: NUMBER}"),
         ({"set": {"optim.eps": {"times": 1, "width_power": 1e4}}}, "optim.eps: 1 * 32^10000.0 is too large a number"),
         ({"tune": {"grid": {"optim.muon.momentum": [0.9, 0.95, 1.0]}, "seed": 9}}, "optim.muon.momentum"),
         ({"base": {"file": "mine.yaml", "values": {"model": {"dmodel": 16}}}}, "mine.yaml: model.dmodel: unknown key"),

@@ -139,6 +139,22 @@ def test_an_outcome_reads_back_and_a_damaged_one_is_told(tmp_path: Path) -> None
         read_outcome(tmp_path)
 
 
+def test_all_damaged_outcomes_are_told_at_once(tiny_store: Path, tmp_path: Path) -> None:
+    plan = studies.plan(tiny_store)
+    keys = sorted(trial.key for trial in plan.trials({}))
+    for key in keys:
+        (tmp_path / key).mkdir()
+        (tmp_path / key / FILE).write_text('{"key": "k"}')
+    told = rf"{keys[0]}/outcome\.json: damaged \(status: Field required\); remove .*; 1 more are damaged: {keys[1]}$"
+    with pytest.raises(InputError, match=told):
+        known_outcomes(plan, tmp_path)
+    for number in range(10):
+        (tmp_path / f"z{number}").mkdir()
+        (tmp_path / f"z{number}" / FILE).write_text("")
+    with pytest.raises(InputError, match=r"11 more are damaged: .*, z6 and 3 more$"):
+        run(plan, tmp_path, in_this_process(print), print, 1, print)
+
+
 def test_a_study_keeps_its_specification_in_its_folder(tmp_path: Path) -> None:
     spec, folder = studies.spec(None), tmp_path / "study"
     with study_folder(folder, spec):
