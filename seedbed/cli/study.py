@@ -103,7 +103,7 @@ def run(
     """
     spec, folder = _study(path, changes, folder)
     from seedbed.cli.study_progress import study_progress
-    from seedbed.cli.study_text import ending, show_ending
+    from seedbed.cli.study_text import ending, other_data, show_ending
     from seedbed.study.local import cores, local_engine
     from seedbed.study.on_ray import ray_engine
     from seedbed.study.plan import Plan
@@ -117,6 +117,8 @@ def run(
         do = engines[engine](count, say)  # says what is missing before anything is written
         with study_folder(folder, spec):
             place = _place(folder, runs)
+            if changed := other_data(made, folder / REPORT):
+                say(changed)
             state = carry_out(made, place, do, _train, _threads(count), tell)
             outcomes = known_outcomes(made, place)
             shown = _report(made, outcomes, folder, place, folder / REPORT)

@@ -1,5 +1,6 @@
 """What the commands of a study tell: a JSON document, and the same for people."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedbed.cli.output import console, note, table
 from seedbed.report.render import count, number
+from seedbed.report.results import RESULT
 from seedbed.train.progress import duration
 
 if TYPE_CHECKING:
@@ -113,6 +115,19 @@ def _work(document: Mapping[str, Any]):
         rows.append([name, count(work["runs"]), count(work["tokens"]), number(work["flops"]), time])
     workers = _counted(document["workers"], "worker")
     return table("", ["runs", "", "tokens", "FLOP", f"time, {workers}"], rows)
+
+
+def other_data(plan: "Plan", report: Path) -> str | None:
+    """A line where the last ``report`` of this study is of data that none of its runs reads now."""
+    try:
+        before = json.loads((report / RESULT).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # none, or a damaged one, which is written anew
+        return None
+    now = {plan.fingerprint(plan.comparison(cell, plan.middle)[0]) for cell in plan.cells}
+    if now & set(before["data"].values()):
+        return None
+    finished = len({row["key"] for row in before["runs"] if row["status"] == "finished"})
+    return f"the data changed: {_counted(finished, 'finished run')} of other data stay and are not used"
 
 
 def ending(plan: "Plan", outcomes: Mapping[str, "Outcome"], folder: Path, shown: Path) -> dict[str, Any]:

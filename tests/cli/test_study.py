@@ -213,6 +213,29 @@ def test_a_report_that_was_cut_short_is_written_anew(place, seedbed, made_up):
     assert last.is_file()
 
 
+def test_a_report_of_other_data_is_told(place, seedbed, made_up):
+    assert seedbed("study", "run", "tiny.yaml")[0] == 0
+    _, _, err = seedbed("study", "run", "tiny.yaml")
+    assert "the data changed" not in err
+    last = place / "runs" / "studies" / "tiny" / "report" / "result.json"
+    last.write_text(json.dumps(json.loads(last.read_text()) | {"data": {"store": "another"}}))
+    _, _, err = seedbed("study", "run", "tiny.yaml")
+    assert "the data changed: 10 finished runs of other data stay and are not used" in err
+    last.write_text("{")
+    assert seedbed("study", "run", "tiny.yaml")[0] == 0
+
+
+def test_all_of_the_tuning_diverged_ends_with_2_and_a_report(place, seedbed, made_up, monkeypatch):
+    def work(task: Any) -> None:
+        Path(task.folder).mkdir(parents=True, exist_ok=True)
+        write_outcome(Path(task.folder), Outcome(task.key, "diverged", "step 3: loss nan"))
+
+    monkeypatch.setattr("seedbed.study.local.local_engine", lambda workers, say: in_this_process(work))
+    code, _, err = seedbed("study", "run", "tiny.yaml")
+    assert code == 2 and "every run down to optim.lr=" in err
+    assert (place / "runs/studies/tiny/report/report.html").is_file()
+
+
 def test_a_study_goes_on_as_it_was_when_its_base_has_changed(place, seedbed, made_up, tiny_store):
     Path("base.yaml").write_text("model: {norm_eps: 1.0e-3}")
     write(tree(tiny_store, base="base.yaml"))
