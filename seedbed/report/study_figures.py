@@ -40,6 +40,8 @@ def tuning_figure(rows: Sequence[TuneRow], arms: Sequence[str], sizes: Sequence[
                 up = panel.get_xaxis_transform()
                 panel.plot(lost, [0.98 - 0.04 * index] * len(lost), "x", color=look["color"], transform=up)
             panel.set(title=size, xlabel=path)
+            if all(row.nats_per_token is None for row in rows if (row.path, row.size) == (path, size)):
+                panel.set_yticks([])  # there is no loss
             log_scale(panel, "x", labels=5)
         for panel in axes[::COLUMNS]:
             panel.set_ylabel("loss (nats / token)")

@@ -247,5 +247,6 @@ def test_a_study_whose_tuning_diverged_throughout_has_a_page(tiny_store, tmp_pat
     result = results(plan, carried_out(plan, lambda trial: Outcome(trial.key, "diverged", "step 3: x")), tmp_path)
     page = study_page(result, {})
     assert [picture.name for picture in page.pictures] == ([] if tune else ["tuning"])
+    assert all(list(panel.get_yticks()) == [] for picture in page.pictures for panel in picture.figure.axes)
     assert "every run down to optim.lr=0.1" in told(page)
     assert "step 3: x" in told(page)
