@@ -238,7 +238,8 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> Spec:
         if others:
             raise InputError(f"{told}: {keys[-1]} is set by {others[0]} of the study, which would win; change it there")
     axes = {name: {level: whole(values) for level, values in axis.items()} for name, axis in spec.axes.items()}
-    return spec.model_copy(update={"set": whole(spec.set), "axes": axes})
+    sizes = {size: whole(values) for size, values in spec.sizes.items()}
+    return spec.model_copy(update={"set": whole(spec.set), "axes": axes, "sizes": sizes})
 
 
 def _joined(keys: tuple[str, ...]) -> tuple[str, ...]:
