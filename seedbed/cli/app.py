@@ -73,6 +73,7 @@ def run() -> None:
     speaks.
     """
     rank, size = 0, 1
+    interrupts = _count_interrupts()
     try:
         open_streams()
         rank, size = launched()
@@ -87,23 +88,46 @@ def run() -> None:
         _say(f"{kind}: {stop}")
         code = {InputError: 2, GuardStop: 3, LostRank: 75}.get(type(stop)) or 128 + stop.signum  # pyright: ignore
     except (KeyboardInterrupt, typer.Abort):
-        code = 130
-        if rank == 0:
-            _say("interrupted; what was finished is kept, and the same command goes on from there")
+        code = _interrupted(rank)
     except OSError as error:
         _take_turns(error, rank)
         code = _file_trouble(error)
     except Exception as error:
         _take_turns(error, rank)
+        if interrupts:
+            code = _interrupted(rank)
         # click's own errors (an unknown option) carry their exit code and know how to show themselves
-        if not hasattr(error, "exit_code") or not hasattr(error, "show"):
+        elif hasattr(error, "exit_code") and hasattr(error, "show"):
+            error.show()  # pyright: ignore[reportAttributeAccessIssue]
+            code = error.exit_code  # pyright: ignore[reportAttributeAccessIssue]
+        else:
             raise
-        error.show()  # pyright: ignore[reportAttributeAccessIssue]
-        code = error.exit_code  # pyright: ignore[reportAttributeAccessIssue]
     code = code if isinstance(code, int) else 0
     if size > 1 or (code > 128 and any(thread.daemon for thread in threading.enumerate())):
         _leave(code)
     sys.exit(code)
+
+
+def _count_interrupts() -> list[int]:
+    """Ctrl-C raises KeyboardInterrupt as ever, and is put on the list: where it comes while a library calls Python, as
+    safetensors does for each tensor it reads, the library makes an error of its own of it."""
+    came: list[int] = []
+
+    def interrupt(signum: int, frame: object) -> None:
+        came.append(signum)
+        raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()
+    if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    return came
+
+
+def _interrupted(rank: int) -> int:
+    """Say so; the exit code."""
+    if rank == 0:
+        _say("interrupted; what was finished is kept, and the same command goes on from there")
+    return 130
 
 
 def _leave(code: int) -> NoReturn:

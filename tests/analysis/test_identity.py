@@ -49,7 +49,7 @@ def test_the_same_weights_under_another_configuration_are_another_model(tmp_path
     file.write_text(
         json.dumps(json.loads(file.read_text()) | {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 16})
     )
-    with pytest.raises(InputError, match="a and copy are the same weights"):
+    with pytest.raises(InputError, match="/a and .*/copy are the same weights"):
         sources([tmp_path / "a", tmp_path / "copy"])
     assert [one.name for one in sources([tmp_path / "a", tmp_path / "other"])] == ["a", "other"]
     assert isinstance(sources([tmp_path / "a", tmp_path / "other"])[0].opened, Checkpoint)

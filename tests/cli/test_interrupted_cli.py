@@ -75,3 +75,28 @@ def test_a_signal_keeps_what_was_finished_and_says_what_to_do(
     assert "a store that was not finished; run the same `seedbed data prepare` again" in err
     corpus.write_text(json.dumps({"text": TEXTS[0]}) + "\n")
     assert seedbed(*prepare, "--heldout", 0)[0] == 0
+
+
+def test_an_interrupt_that_a_library_makes_an_error_of_is_still_one():
+    """torch raises ValueError where a signal comes while safetensors lets it make a tensor."""
+    script = """
+import os, signal
+from seedbed.cli import config, main
+
+def show(**_):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise ValueError("could not determine the shape of an object") from None
+
+import seedbed.config
+seedbed.config.Config.load = classmethod(lambda *_: show())
+main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script, "config", "show"], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (ended.returncode, ended.stderr.splitlines()) == (
+        130,
+        ["interrupted; what was finished is kept, and the same command goes on from there"],
+    )

@@ -66,6 +66,7 @@ def test_killed_anywhere_the_main_job_goes_on(tmp_path):
     assert (tmp_path / "q" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_the_real_corpus_trains(real_data, tmp_path):
     """Ten domains in two languages: tokenizer train, data prepare, train."""

@@ -36,6 +36,7 @@ def two_ranks() -> dict[str, Any]:
     return results
 
 
+@pytest.mark.slow
 def test_two_ranks_share():
     first, second = on_ranks(2, two_ranks)
     whole = sum(parameter.numel() for parameter in Decoder(config().model).parameters())

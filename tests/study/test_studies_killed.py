@@ -57,13 +57,13 @@ def outcomes(store: Path, runs: Path):
     return found(known_outcomes(plan_of(store, 0.5, 1.0), runs))
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.chaos)])
 def test_a_runner_that_is_killed(kills, tiny_store, tmp_path, expected):
     """Its runs save and end; the next runner waits for them, and goes on."""
     rng, runs, before, hit = random.Random(0), tmp_path / "0", {}, 0
     for number in range(kills):
         runner = start(tiny_store, runs)
-        runner.join(rng.uniform(0.5, 6.0))
+        runner.join(rng.uniform(0.2, 2.0))
         hit += runner.exitcode is None
         runner.kill()
         runner.join()
