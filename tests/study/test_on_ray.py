@@ -91,7 +91,7 @@ def test_a_study_whose_worker_is_killed_comes_to_the_same(tiny_store, tmp_path):
     assert process.returncode == 0, said
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_a_signal_ends_a_study_on_ray_after_its_runs_have_saved(tiny_store, tmp_path):
     process = on_a_ray("ray_stopped.py", tiny_store, tmp_path)
     tasks.wait_for(tmp_path / "a" / "began", tmp_path / "b" / "began", seconds=300)
