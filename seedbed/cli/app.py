@@ -103,7 +103,9 @@ def run() -> None:
         else:
             raise
     code = code if isinstance(code, int) else 0
-    if size > 1 or (code > 128 and any(thread.daemon for thread in threading.enumerate())):
+    # the feeder of a pool's queue is no such thread, and its semaphores are to be given back
+    alive = [thread for thread in threading.enumerate() if thread.daemon and thread.name != "QueueFeederThread"]
+    if size > 1 or (code > 128 and alive):
         _leave(code)
     sys.exit(code)
 
