@@ -1,6 +1,7 @@
 """A study small enough to plan and to run in a test."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,9 @@ from tiny import TINY
 
 if TYPE_CHECKING:
     from seedbed.study.plan import Plan, Trial
+    from seedbed.study.run import Ended, Engine, NextTask
     from seedbed.study.spec import Spec
+    from seedbed.study.work import Task
 
 STEP = 4 * 32
 """Tokens of a step of the tiny configuration."""
@@ -48,3 +51,16 @@ def trial(store: Path, *, share: float = 1.0, cell: int = 0, **changes: Any) -> 
     """One run of the comparison."""
     made = plan(store, **changes)
     return next(one for one in made.comparison(made.cells[cell], {}) if one.share == share)
+
+
+def in_this_process(work: "Callable[[Task], None]") -> "Engine":
+    """The engine that does one task after another, here."""
+    from seedbed.study.claim import claimed
+
+    def engine(next_task: "NextTask", ended: "Ended") -> None:
+        while (task := next_task()) is not None:
+            with claimed(task.folder):
+                work(task)
+            ended(task, None)
+
+    return engine

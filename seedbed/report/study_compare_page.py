@@ -80,8 +80,7 @@ def _found(result: StudiesCompared) -> list[str]:
     apart = [row for row in whole if row.p_holm is not None and row.p_holm <= TOLD_APART]
     told = (
         f"Of {len(whole)} cells of the whole budget B ended below A in {sum(row.difference < 0 for row in apart)}, "
-        f"above "
-        f"it in {sum(row.difference > 0 for row in apart)}, and in {len(whole) - len(apart)} no difference can be told."
+        f"above it in {sum(row.difference > 0 for row in apart)}, and {len(whole) - len(apart)} are not told apart."
     )
     return [data, told, *(_sentence(row, result.unit) for row in apart)]
 

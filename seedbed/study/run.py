@@ -9,7 +9,7 @@ from seedbed.config.reader import write_yaml
 from seedbed.errors import InputError
 from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
-from seedbed.study.claim import claimed, is_claimed
+from seedbed.study.claim import is_claimed
 from seedbed.study.outcome import Outcome, damage, read_outcome, settled, write_outcome
 from seedbed.study.plan import Plan, Trial
 from seedbed.study.spec import Spec, load_spec
@@ -142,15 +142,3 @@ def _check(folder: Path, spec: Spec) -> None:
             raise InputError(f"{folder}: holds another study, {other}; choose another folder for {spec.name}")
     elif folder.is_dir() and (names := {path.name for path in folder.iterdir()} - {".lock", "runs"}):
         raise InputError(f"{folder}: holds other files ({min(names)}); name a new folder for the study")
-
-
-def in_this_process(work: Callable[[Task], None]) -> Engine:
-    """The engine that does one task after another, here."""
-
-    def engine(next_task: NextTask, ended: Ended) -> None:
-        while (task := next_task()) is not None:
-            with claimed(task.folder):
-                work(task)
-            ended(task, None)
-
-    return engine

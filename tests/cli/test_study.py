@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
+from studies import in_this_process
 
 from seedbed.cli import study
 from seedbed.study.outcome import Outcome, read_outcome, write_outcome
 from seedbed.study.plan import Plan
-from seedbed.study.run import in_this_process, known_outcomes
+from seedbed.study.run import known_outcomes
 from seedbed.study.spec import load_spec
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "studies"

@@ -207,7 +207,7 @@ def test_two_studies(result, tiny_store, tmp_path):
     page = study_compare_page(both, {"command": "x"})
     assert page.sections[0].paragraphs[:2] == [
         "Both read the same data.",
-        "Of 6 cells of the whole budget B ended below A in 6, above it in 0, and in 0 no difference can be told.",
+        "Of 6 cells of the whole budget B ended below A in 6, above it in 0, and 0 are not told apart.",
     ]
     assert "optim.weight\\_decay" in page_markdown(page)
     assert json.dumps(asdict(both), allow_nan=False)

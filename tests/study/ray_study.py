@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 
 from studied import carry_out, found, kills_a_worker_of_ray, plan_of
+from studies import in_this_process
 
 from seedbed.study.on_ray import ray_engine
-from seedbed.study.run import in_this_process
 from seedbed.study.work import work
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(1, str(Path(__file__).parents[1]))
     from studied import carry_out, found, plan_of
+    from studies import in_this_process
 
     from seedbed.errors import InputError
     from seedbed.study.local import local_engine
     from seedbed.study.outcome import settled
-    from seedbed.study.run import in_this_process
     from seedbed.study.work import work
 
     store, disk = map(Path, sys.argv[1:])

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from studied import carry_out, dies_once, found, plan_of, train
+from studies import in_this_process
 
 from seedbed.study import process
 from seedbed.study.local import local_engine
 from seedbed.study.outcome import settled
-from seedbed.study.run import in_this_process, known_outcomes
+from seedbed.study.run import known_outcomes
 from seedbed.study.work import work
 
 FORKS = multiprocessing.get_context("forkserver")

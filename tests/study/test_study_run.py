@@ -10,7 +10,7 @@ from seedbed.config.reader import parse_file
 from seedbed.errors import InputError
 from seedbed.study.claim import claimed
 from seedbed.study.outcome import FILE, Outcome, read_outcome, write_outcome
-from seedbed.study.run import STUDY, Progress, in_this_process, known_outcomes, read_study, run, study_folder
+from seedbed.study.run import STUDY, Progress, known_outcomes, read_study, run, study_folder
 from seedbed.study.work import Task
 
 GRID: dict[str, Any] = {"tune": {"grid": {"optim.lr": [1e-3, 2e-3, 4e-3, 8e-3, 16e-3]}, "seed": 9}}
@@ -28,7 +28,7 @@ class Worker:
         write_outcome(Path(task.folder), Outcome(task.key, "finished", nats_per_token=abs(lr - 4e-3) + gamma))
 
     def carry_out(self, plan: Any) -> Progress:
-        return run(plan, self.runs, in_this_process(self), print, 1, lambda *_: None)
+        return run(plan, self.runs, studies.in_this_process(self), print, 1, lambda *_: None)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_changes_are_told_with_what_runs_and_what_ended(tiny_store: Path, worker
     def tell(state: Progress, ended: Any) -> None:
         told.append((len(state.running), len(state.outcomes), ended and ended.cell.name))
 
-    run(studies.plan(tiny_store), worker.runs, in_this_process(worker), print, 1, tell)
+    run(studies.plan(tiny_store), worker.runs, studies.in_this_process(worker), print, 1, tell)
     assert told == [(1, 0, None), (0, 1, "0.5"), (1, 1, None), (0, 2, "1.0")]
 
 
@@ -152,7 +152,7 @@ def test_all_damaged_outcomes_are_told_at_once(tiny_store: Path, tmp_path: Path)
         (tmp_path / f"z{number}").mkdir()
         (tmp_path / f"z{number}" / FILE).write_text("")
     with pytest.raises(InputError, match=r"11 more are damaged: .*, z6 and 3 more$"):
-        run(plan, tmp_path, in_this_process(print), print, 1, print)
+        run(plan, tmp_path, studies.in_this_process(print), print, 1, print)
 
 
 def test_a_study_keeps_its_specification_in_its_folder(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from seedbed.config import Config
 from seedbed.errors import GuardStop, InputError, SignalStop
 from seedbed.study import work as working
 from seedbed.study.outcome import Outcome, read_outcome, settled, write_outcome
-from seedbed.study.run import in_this_process, known_outcomes, run
+from seedbed.study.run import known_outcomes, run
 from seedbed.study.trial import Trial
 from seedbed.study.work import Task, gathered, work
 from seedbed.train import loop
@@ -58,7 +58,7 @@ def done(tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     """A study of both optimizers at two shares, carried out; its folder of runs, and its runs by arm and share."""
     runs = tmp_path_factory.mktemp("study") / "runs"
     plan = studies.plan(tiny_store, **PAIR)
-    run(plan, runs, in_this_process(work), train, 1, lambda *_: None)
+    run(plan, runs, studies.in_this_process(work), train, 1, lambda *_: None)
     assert len(known_outcomes(plan, runs)) == 4
     return runs, {(one.cell.arm, one.share): one for one in plan.trials({})}
 
@@ -224,8 +224,8 @@ def test_a_study_interrupted_after_each_run_comes_to_the_same(done: Any, tiny_st
 
     for _ in range(4):
         with pytest.raises(KeyboardInterrupt):
-            run(plan, tmp_path / "runs", in_this_process(work), train, 1, tell)
-    again = run(studies.plan(tiny_store, **PAIR), tmp_path / "runs", in_this_process(work), train, 1, tell)
+            run(plan, tmp_path / "runs", studies.in_this_process(work), train, 1, tell)
+    again = run(studies.plan(tiny_store, **PAIR), tmp_path / "runs", studies.in_this_process(work), train, 1, tell)
     assert {key: timeless(one) for key, one in again.outcomes.items()} == {
         key: timeless(one) for key, one in known_outcomes(plan, runs).items()
     }
