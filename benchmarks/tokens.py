@@ -19,15 +19,15 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from seedbed.analysis.batching import batches, padded
-from seedbed.analysis.models import LanguageModel
-from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, Texts
 from seedbed.analysis.tokens import BATCH_TOKENS, analyze
 from seedbed.config import Config
+from seedbed.data.batching import batches, padded
 from seedbed.data.bpe import train_tokenizer
 from seedbed.data.stdlib import Record, stdlib_records
+from seedbed.data.texts import Text, Texts
 from seedbed.data.tokenizer import Tokenizer
+from seedbed.files.parts import Parts
+from seedbed.hub.models import LanguageModel
 from seedbed.init import initialize_
 from seedbed.model import Decoder
 

@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any
 
 _MODULES = (
-    "attention", "checkpoints", "compare", "dynamics", "ifd", "models", "preflight", "residual", "run", "texts",
-    "tokens", "weights",
+    "attention", "compare", "dynamics", "ifd", "preflight", "residual", "run", "tokens", "weights",
 )  # fmt: skip
 
 

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from seedbed.analysis.attention_sums import OF_HEADS, head_rows, interval, joined, layer_row, place_rows
-from seedbed.analysis.batching import batches, padded
 from seedbed.analysis.chosen_texts import texts_for
-from seedbed.analysis.identity import identity
-from seedbed.analysis.models import LanguageModel, common_length, open_model
-from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, Texts
+from seedbed.data.batching import batches, padded
+from seedbed.data.texts import Text, Texts
 from seedbed.errors import InputError
 from seedbed.files.jsonl import OnBad
+from seedbed.files.parts import Parts
+from seedbed.hub.identity import identity
+from seedbed.hub.models import LanguageModel, common_length, open_model
 from seedbed.measure.attention import AttentionSums, NotExplainedError
 from seedbed.measure.table import Rows
 from seedbed.measure.watch import watching

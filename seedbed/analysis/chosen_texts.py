@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from seedbed.analysis.newest import of_newest
-from seedbed.analysis.stored import is_store
-from seedbed.analysis.texts import Texts, read_texts
+from seedbed.data.stored import is_store
+from seedbed.data.texts import Texts, read_texts
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
 from seedbed.files.jsonl import OnBad
+from seedbed.hub.newest import of_newest
 from seedbed.train.run import CONFIG, read_config
 
 _NO_TEXTS = "has no texts of its own; name files, folders of them or a store with --data"

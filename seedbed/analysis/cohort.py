@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedbed.analysis.checkpoints import Checkpoint, hashes_of, open_checkpoint
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order
 from seedbed.facts.table import part_of
+from seedbed.hub.checkpoints import Checkpoint, hashes_of, open_checkpoint
 from seedbed.init.plan import joints
 from seedbed.laws.cohort import GRID, Cohort, Component, Curve, Member, component_of
 from seedbed.measure.spectra import matrix_stats, stacked

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seedbed.analysis.checkpoints import Checkpoint, fingerprint, open_checkpoint
-from seedbed.analysis.identity import identity
-from seedbed.analysis.parts import Parts
 from seedbed.analysis.resources import meta_facts
 from seedbed.analysis.run import INITIAL, read_snapshot
 from seedbed.analysis.weights import analyze as analyze_weights
 from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
+from seedbed.files.parts import Parts
+from seedbed.hub.checkpoints import Checkpoint, fingerprint, open_checkpoint
+from seedbed.hub.identity import identity
 from seedbed.measure.rows import component_table, matrix_row, profile_table
 from seedbed.measure.table import Rows
 from seedbed.report.compare_rows import Comparison

@@ -8,8 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from seedbed.analysis.checkpoints import names_of
-from seedbed.analysis.parts import Parts
 from seedbed.analysis.resources import meta_facts
 from seedbed.analysis.run import read_snapshot
 from seedbed.config import Config
@@ -17,8 +15,10 @@ from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import part_of
 from seedbed.files.atomic import COMMIT, folder_damage, listed
+from seedbed.files.parts import Parts
 from seedbed.files.safetensors import Tensors, weight_files
 from seedbed.files.steps import step_folders
+from seedbed.hub.checkpoints import names_of
 from seedbed.measure.spectra import gaussian_stats, matrix_stats
 from seedbed.measure.table import Rows
 from seedbed.measure.trajectory import (

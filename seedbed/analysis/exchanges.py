@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seedbed.analysis.texts import in_turns
 from seedbed.data.chat import REASONING, Span
 from seedbed.data.document import Conversation, Piece
 from seedbed.data.document import Sequence as Parts
@@ -17,6 +16,7 @@ from seedbed.data.formats import read_records
 from seedbed.data.inputs import list_inputs
 from seedbed.data.sections import Source
 from seedbed.data.template import load_template
+from seedbed.data.texts import in_turns
 from seedbed.data.tokenizer import SURROGATE, Tokenizer
 from seedbed.errors import InputError
 from seedbed.files.jsonl import OR_SKIP, OnBad, ReadCounts

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import torch
 
-from seedbed.analysis.batching import batches, padded
 from seedbed.analysis.exchanges import Exchange, Exchanges
-from seedbed.analysis.models import LanguageModel
-from seedbed.analysis.parts import Parts
+from seedbed.data.batching import batches, padded
 from seedbed.errors import InputError
+from seedbed.files.parts import Parts
+from seedbed.hub.models import LanguageModel
 from seedbed.measure.ifd import correlation, summary, tail_means
 from seedbed.measure.table import Rows
 from seedbed.report.ifd_rows import (

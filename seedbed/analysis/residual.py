@@ -8,16 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seedbed.analysis.batching import batches, padded
-from seedbed.analysis.checkpoints import hashes_of, names_of
 from seedbed.analysis.chosen_texts import texts_for
-from seedbed.analysis.identity import identity
-from seedbed.analysis.models import LanguageModel
-from seedbed.analysis.parts import Parts
 from seedbed.analysis.residual_sources import Source, sources_of
-from seedbed.analysis.texts import Texts
+from seedbed.data.batching import batches, padded
+from seedbed.data.texts import Texts
 from seedbed.errors import InputError
 from seedbed.files.jsonl import OnBad
+from seedbed.files.parts import Parts
+from seedbed.hub.checkpoints import hashes_of, names_of
+from seedbed.hub.identity import identity
+from seedbed.hub.models import LanguageModel
 from seedbed.measure.stream import following
 from seedbed.measure.stream_sums import EMBEDDED, GROUPS, StreamSums
 from seedbed.measure.table import Rows

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from seedbed.analysis.models import LanguageModel, open_model
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.files.steps import step_folders
+from seedbed.hub.models import LanguageModel, open_model
 from seedbed.train.run import CONFIG, read_config
 from seedbed.train.setup import initial_model
 

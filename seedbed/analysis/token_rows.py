@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seedbed.analysis.texts import Text
 from seedbed.analysis.token_texts import pieces
+from seedbed.data.texts import Text
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.measure.gains import Interval, bootstrap_means, document_sums, probability_gain
 from seedbed.measure.losses import bits_per_byte

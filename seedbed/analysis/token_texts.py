@@ -5,7 +5,7 @@ from itertools import chain, zip_longest
 
 import numpy as np
 
-from seedbed.analysis.texts import Text
+from seedbed.data.texts import Text
 from seedbed.data.tokenizer import Tokenizer
 
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import torch
 
-from seedbed.analysis.batching import batches, padded
-from seedbed.analysis.models import LanguageModel, predicted_tokens
-from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, Texts
 from seedbed.analysis.token_rows import Scores, document_rows, group_rows, histogram, shown_text, token_rows
 from seedbed.analysis.token_texts import spread
+from seedbed.data.batching import batches, padded
+from seedbed.data.texts import Text, Texts
 from seedbed.errors import InputError
+from seedbed.files.parts import Parts
+from seedbed.hub.models import LanguageModel, predicted_tokens
 from seedbed.measure.gains import RESAMPLES, difficulty_bins, difficulty_slope, probability_gain
 from seedbed.model import Decoder
 from seedbed.report.tokens_rows import ShownText, TokenGains

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seedbed.analysis.checkpoints import Checkpoint, fingerprint, open_checkpoint
-from seedbed.analysis.parts import Parts
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact, in_order
 from seedbed.facts.table import canonical, parameter_facts, part_of
+from seedbed.files.parts import Parts
+from seedbed.hub.checkpoints import Checkpoint, fingerprint, open_checkpoint
 from seedbed.init.plan import joints
 from seedbed.measure.cosine import cosine_map
 from seedbed.measure.density import SAMPLE, density, entry_sample

@@ -18,11 +18,11 @@ from seedbed.analysis import attention
 from seedbed.analysis.attention import analyze, distinct_names
 from seedbed.analysis.attention_sums import interval
 from seedbed.analysis.chosen_texts import texts_for
-from seedbed.analysis.models import open_model
-from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Texts, read_texts
 from seedbed.api import fit
+from seedbed.data.texts import Texts, read_texts
 from seedbed.errors import InputError
+from seedbed.files.parts import Parts
+from seedbed.hub.models import open_model
 from seedbed.report.attention_rows import Attention
 
 

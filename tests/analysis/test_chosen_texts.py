@@ -8,8 +8,8 @@ from stores import make_store
 from tiny import config
 
 from seedbed.analysis.chosen_texts import held_out_texts, shared_store, texts_for
-from seedbed.analysis.texts import read_texts
 from seedbed.api import fit
+from seedbed.data.texts import read_texts
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
 

@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny import config, quiet
 
-from seedbed.analysis.checkpoints import open_checkpoint
 from seedbed.analysis.cohort import Measured, Values, measure, pool
 from seedbed.api import fit
 from seedbed.errors import InputError
 from seedbed.files.safetensors import Tensors
+from seedbed.hub.checkpoints import open_checkpoint
 from seedbed.laws.cohort import GRID, Member
 
 

@@ -9,10 +9,10 @@ import torch
 from tiny import config, quiet
 
 from seedbed.analysis.compare import analyze, sources
-from seedbed.analysis.parts import Parts
 from seedbed.analysis.weights import analyze as analyze_weights
 from seedbed.api import fit
 from seedbed.errors import InputError
+from seedbed.files.parts import Parts
 from seedbed.report.compare_rows import compared_tables
 
 LAST = "step_00000003"

@@ -12,10 +12,10 @@ from tiny import config, quiet, weights
 
 from seedbed.analysis import dynamics
 from seedbed.analysis.dynamics import analyze
-from seedbed.analysis.parts import Parts
 from seedbed.api import fit
 from seedbed.errors import InputError
 from seedbed.files.atomic import commit
+from seedbed.files.parts import Parts
 from seedbed.measure.spectra import gaussian_stats, matrix_stats
 from seedbed.measure.trajectory import MEASURES, measures
 from seedbed.report.dynamics_rows import Dynamics

@@ -8,15 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from seedbed.analysis import batching, ifd
+from seedbed.analysis import ifd
 from seedbed.analysis.exchanges import Exchange, Exchanges
 from seedbed.analysis.ifd import analyze
-from seedbed.analysis.models import LanguageModel
-from seedbed.analysis.parts import Parts
 from seedbed.config.model import ModelConfig
+from seedbed.data import batching
 from seedbed.data.bpe import train_tokenizer
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
+from seedbed.files.parts import Parts
+from seedbed.hub.models import LanguageModel
 from seedbed.model import Decoder
 from seedbed.report.ifd_rows import values_of
 

@@ -12,12 +12,13 @@ import torch
 import transformers
 from tiny import config, quiet, sentences
 
-from seedbed.analysis import models, residual_sources
-from seedbed.analysis.models import open_model
-from seedbed.analysis.parts import Parts
+from seedbed.analysis import residual_sources
 from seedbed.analysis.residual import analyze
 from seedbed.api import fit
 from seedbed.errors import InputError
+from seedbed.files.parts import Parts
+from seedbed.hub import models
+from seedbed.hub.models import open_model
 from seedbed.measure.evaluating import evaluating
 from seedbed.measure.stream import following
 from seedbed.measure.stream_sums import StreamSums

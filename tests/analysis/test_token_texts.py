@@ -4,9 +4,9 @@ import warnings
 
 import pytest
 
-from seedbed.analysis.texts import Text
 from seedbed.analysis.token_texts import pieces, spread
 from seedbed.data.bpe import train_tokenizer
+from seedbed.data.texts import Text
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 
 

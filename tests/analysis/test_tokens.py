@@ -9,14 +9,14 @@ import pytest
 import torch
 from tiny import config, quiet, sentences
 
-from seedbed.analysis.models import LanguageModel
-from seedbed.analysis.parts import Parts
-from seedbed.analysis.texts import Text, Texts, texts_hash
 from seedbed.analysis.token_rows import document_rows, group_rows, histogram, token_rows
 from seedbed.analysis.tokens import analyze, check_same_tokens
 from seedbed.data.bpe import train_tokenizer
+from seedbed.data.texts import Text, Texts, texts_hash
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
+from seedbed.files.parts import Parts
+from seedbed.hub.models import LanguageModel
 from seedbed.init import initialize_
 from seedbed.model import Decoder
 

@@ -8,8 +8,6 @@ import torch
 from foreign import build
 from safetensors.torch import load_file, save_file
 
-from seedbed.analysis.checkpoints import Checkpoint
-from seedbed.analysis.parts import Parts
 from seedbed.analysis.resources import meta_facts
 from seedbed.analysis.weights import affordable, analyze, component_table, weight_rows
 from seedbed.config import Config
@@ -17,7 +15,9 @@ from seedbed.config.model import ModelConfig
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import parameter_facts
+from seedbed.files.parts import Parts
 from seedbed.files.safetensors import Tensors
+from seedbed.hub.checkpoints import Checkpoint
 from seedbed.measure.spectra import gaussian_stats, matrix_stats
 from seedbed.model.decoder import Decoder
 

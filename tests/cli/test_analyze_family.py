@@ -146,7 +146,7 @@ def test_an_interruption_says_what_is_kept(seedbed, places, tmp_path, monkeypatc
         raise KeyboardInterrupt
 
     out = tmp_path / "out"
-    monkeypatch.setattr("seedbed.analysis.checkpoints.open_checkpoint", stop)
+    monkeypatch.setattr("seedbed.hub.checkpoints.open_checkpoint", stop)
     code, text, err = seedbed(*words("weights", places), *(["-o", out] if kept else []))
     assert (code, text) == (130, "")
     said = "nothing was finished yet" if kept else "nothing is kept without -o FOLDER"

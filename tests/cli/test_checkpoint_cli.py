@@ -5,11 +5,11 @@ import pytest
 import torch
 from tiny import config, quiet, same, weights
 
-from seedbed.analysis.checkpoints import open_checkpoint
 from seedbed.api import fit, load
 from seedbed.errors import InputError
 from seedbed.files.lock import folder_lock
 from seedbed.files.safetensors import part_files
+from seedbed.hub.checkpoints import open_checkpoint
 from seedbed.train.setup import checkpoint_of
 
 

@@ -16,12 +16,12 @@ from torch.distributed.tensor import DTensor
 from torch.multiprocessing.spawn import ProcessExitedException
 from trainings import digest
 
-from seedbed.analysis.checkpoints import open_checkpoint
 from seedbed.api import load
 from seedbed.errors import GuardStop, InputError
 from seedbed.files.atomic import COMMIT, folder_damage, listed
 from seedbed.files.safetensors import Tensors, part_files, weight_files
 from seedbed.files.steps import standing
+from seedbed.hub.checkpoints import open_checkpoint
 from seedbed.init import initialize_
 from seedbed.init.sharding import read_whole
 from seedbed.model import Decoder

@@ -9,11 +9,11 @@ import torch
 from stores import Text, make_store
 
 from seedbed.analysis import attention, residual
-from seedbed.analysis.parts import Parts
 from seedbed.api import fit, load
 from seedbed.data.store import Store
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.eval.heldout import evaluate
+from seedbed.files.parts import Parts
 from seedbed.model import Decoder
 from seedbed.study.observe import LOOKS, SEQUENCES, observe
 from seedbed.study.spec import Look

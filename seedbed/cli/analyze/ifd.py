@@ -49,15 +49,15 @@ def ifd(
     if len(models) > 2:
         raise InputError(f"{models[2]}: give one model, or two: BASE CHECKPOINT")
     with work(out, overwrite) as keep:
-        from seedbed.analysis.checkpoints import fingerprint
         from seedbed.analysis.exchanges import Fields, read_exchanges
-        from seedbed.analysis.identity import identity
         from seedbed.analysis.ifd import analyze
-        from seedbed.analysis.models import open_model
         from seedbed.analysis.provenance import provenance
         from seedbed.analysis.run import versions
         from seedbed.data.progress import spinner
         from seedbed.files.atomic import sha256
+        from seedbed.hub.checkpoints import fingerprint
+        from seedbed.hub.identity import identity
+        from seedbed.hub.models import open_model
         from seedbed.report.ifd_page import ifd_page
 
         with spinner("ifd") as tell:

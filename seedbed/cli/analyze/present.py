@@ -15,7 +15,7 @@ from seedbed.cli.output import console, finite, note, print_json, table
 from seedbed.errors import InputError, SignalStop
 
 if TYPE_CHECKING:
-    from seedbed.analysis.parts import Parts
+    from seedbed.files.parts import Parts
     from seedbed.measure.table import Rows
     from seedbed.report.sections import Page
 
@@ -59,8 +59,8 @@ def work(out: Path | None, overwrite: bool) -> Iterator[Callable[[Any], "Parts"]
     Raises InputError where ``out`` has a result, and ``overwrite`` is not asked for, or parts of another analysis, or
     something else, or another process works in it; SignalStop, which says what is kept, for Ctrl-C.
     """
-    from seedbed.analysis.parts import FILE, Parts, kept_analysis
     from seedbed.files.lock import folder_lock
+    from seedbed.files.parts import FILE, Parts, kept_analysis
 
     def keep(key: Any) -> Parts:
         other = None if out is None else kept_analysis(out)
@@ -104,7 +104,7 @@ def interruptible(kept: Callable[[], str]) -> Iterator[None]:
 def _check(out: Path | None, overwrite: bool) -> None:
     if out is None or not (out.exists() or out.is_symlink()):
         return
-    from seedbed.analysis.parts import FILE
+    from seedbed.files.parts import FILE
     from seedbed.report.results import RESULT
 
     if not out.is_dir():

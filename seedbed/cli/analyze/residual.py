@@ -32,11 +32,11 @@ def residual(
     Its norm and variance by layer, what branches add to it, what epsilons mask, during and after training (S0).
     """
     with work(out, overwrite) as keep:
-        from seedbed.analysis.models import common_length
         from seedbed.analysis.provenance import provenance
         from seedbed.analysis.residual import analyze
         from seedbed.analysis.run import versions
         from seedbed.data.progress import spinner
+        from seedbed.hub.models import common_length
         from seedbed.report.residual_page import residual_page
 
         length = common_length(checkpoints, length, LENGTH)

@@ -35,15 +35,15 @@ def tokens(
     with work(out, overwrite) as keep:
         from dataclasses import replace
 
-        from seedbed.analysis.checkpoints import fingerprint
         from seedbed.analysis.chosen_texts import shared_store
-        from seedbed.analysis.identity import identity
-        from seedbed.analysis.models import common_length, open_model
         from seedbed.analysis.provenance import provenance
         from seedbed.analysis.run import versions
-        from seedbed.analysis.texts import read_texts, texts_hash
         from seedbed.analysis.tokens import analyze, check_same_tokens
         from seedbed.data.progress import spinner
+        from seedbed.data.texts import read_texts, texts_hash
+        from seedbed.hub.checkpoints import fingerprint
+        from seedbed.hub.identity import identity
+        from seedbed.hub.models import common_length, open_model
         from seedbed.measure.table import Rows
         from seedbed.report.tokens_page import tokens_page
 

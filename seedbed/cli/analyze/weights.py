@@ -21,12 +21,12 @@ def weights(
     By component and depth, beside Gaussian matrices of the same shapes, with spectra and densities (S0, S1, S2).
     """
     with work(out, overwrite) as keep:
-        from seedbed.analysis.checkpoints import fingerprint, open_checkpoint
-        from seedbed.analysis.identity import identity
         from seedbed.analysis.provenance import provenance
         from seedbed.analysis.run import versions
         from seedbed.analysis.weights import analyze
         from seedbed.data.progress import spinner
+        from seedbed.hub.checkpoints import fingerprint, open_checkpoint
+        from seedbed.hub.identity import identity
         from seedbed.report.weights_page import weights_page
 
         with spinner(f"weights of {checkpoint}") as tell:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seedbed.analysis.parts import FILE, Parts
+from seedbed.files.parts import FILE, Parts
 
 
 def never():

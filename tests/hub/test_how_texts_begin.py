@@ -7,8 +7,8 @@ import pytest
 from foreign import mark_beginnings
 from transformers import AutoTokenizer
 
-from seedbed.analysis.models import open_model
-from seedbed.analysis.texts import read_texts
+from seedbed.data.texts import read_texts
+from seedbed.hub.models import open_model
 
 
 @pytest.mark.parametrize("marks", [False, True])

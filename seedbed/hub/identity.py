@@ -6,8 +6,8 @@ import json
 import torch
 from torch import nn
 
-from seedbed.analysis.checkpoints import Checkpoint, fingerprint
-from seedbed.analysis.models import LanguageModel
+from seedbed.hub.checkpoints import Checkpoint, fingerprint
+from seedbed.hub.models import LanguageModel
 
 
 def identity(opened: Checkpoint | LanguageModel) -> str:

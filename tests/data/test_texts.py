@@ -9,9 +9,9 @@ from stores import Text as Written
 from stores import make_store
 from tiny import sentences
 
-from seedbed.analysis.texts import read_texts
 from seedbed.data.bpe import train_tokenizer
 from seedbed.data.store import Store
+from seedbed.data.texts import read_texts
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from tiny import config, quiet
 
-from seedbed.analysis.checkpoints import fingerprint, hashes_of, open_checkpoint
-from seedbed.analysis.models import open_model
-from seedbed.analysis.newest import of_newest
 from seedbed.analysis.weights import analyze
 from seedbed.api import fit
 from seedbed.errors import InputError
 from seedbed.files.atomic import sha256
 from seedbed.files.steps import step_folders
+from seedbed.hub.checkpoints import fingerprint, hashes_of, open_checkpoint
+from seedbed.hub.models import open_model
+from seedbed.hub.newest import of_newest
 
 CHECKPOINTS = ["train.steps=3", "model.d_model=16", "train.checkpoint_every=1", "train.keep_checkpoints=3"]
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
-from seedbed.analysis.foreign import UNKNOWN, Foreign, in_memory, some
-from seedbed.analysis.foreign_words import quiet
 from seedbed.errors import InputError
+from seedbed.hub.foreign import UNKNOWN, Foreign, in_memory, some
+from seedbed.hub.foreign_words import quiet
 from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from tiny import config
 
-from seedbed.analysis.checkpoints import Checkpoint, open_checkpoint
 from seedbed.analysis.compare import sources
-from seedbed.analysis.identity import identity
-from seedbed.analysis.models import LanguageModel
 from seedbed.data.store import Store
 from seedbed.errors import InputError
+from seedbed.hub.checkpoints import Checkpoint, open_checkpoint
+from seedbed.hub.identity import identity
+from seedbed.hub.models import LanguageModel
 from seedbed.model import Decoder
 from seedbed.train.setup import initial_model, resolve
 

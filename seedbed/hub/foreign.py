@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from seedbed.analysis.foreign_words import check_json, one_line, quiet
 from seedbed.errors import InputError
 from seedbed.files.pickles import PICKLE, PICKLE_INDEX, Pickles, pickle_files
 from seedbed.files.safetensors import INDEX, WEIGHTS, Tensors, index_of, weight_files
+from seedbed.hub.foreign_words import check_json, one_line, quiet
 from seedbed.train.run import CONFIG
 
 if TYPE_CHECKING:

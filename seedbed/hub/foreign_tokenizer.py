@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
-from seedbed.analysis.foreign import Foreign
-from seedbed.analysis.foreign_words import one_line
 from seedbed.data.foreign import VOCABULARIES
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.data.tokenizer_config import read_object
 from seedbed.errors import InputError
+from seedbed.hub.foreign import Foreign
+from seedbed.hub.foreign_words import one_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerBase

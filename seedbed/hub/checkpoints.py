@@ -9,7 +9,13 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from seedbed.analysis.foreign import (
+from seedbed.errors import InputError
+from seedbed.facts.fact import ParameterFact
+from seedbed.facts.table import canonical, parameter_facts
+from seedbed.files.atomic import sha256
+from seedbed.files.pickles import Pickles
+from seedbed.files.safetensors import Tensors, spellings
+from seedbed.hub.foreign import (
     MISSHAPEN,
     MISSING,
     UNKNOWN,
@@ -21,13 +27,7 @@ from seedbed.analysis.foreign import (
     open_tensors,
     some,
 )
-from seedbed.analysis.newest import of_newest, weights_of
-from seedbed.errors import InputError
-from seedbed.facts.fact import ParameterFact
-from seedbed.facts.table import canonical, parameter_facts
-from seedbed.files.atomic import sha256
-from seedbed.files.pickles import Pickles
-from seedbed.files.safetensors import Tensors, spellings
+from seedbed.hub.newest import of_newest, weights_of
 from seedbed.model import Decoder
 from seedbed.train.run import read_config
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from seedbed.analysis.apart import apart, one_document_first
-from seedbed.analysis.causal import body_of, causal_kind, causal_model, vocabulary_of
-from seedbed.analysis.foreign import configuration, find_foreign
-from seedbed.analysis.foreign_tokenizer import foreign_tokenizer
-from seedbed.analysis.newest import of_newest, weights_of
 from seedbed.data.tokenizer import Tokenizer, load_tokenizer
 from seedbed.errors import InputError
 from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import parameter_facts
+from seedbed.hub.apart import apart, one_document_first
+from seedbed.hub.causal import body_of, causal_kind, causal_model, vocabulary_of
+from seedbed.hub.foreign import configuration, find_foreign
+from seedbed.hub.foreign_tokenizer import foreign_tokenizer
+from seedbed.hub.newest import of_newest, weights_of
 from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder
 from seedbed.model.attention import document_starts

@@ -13,13 +13,13 @@ from foreign import SMALL, VOCAB, build, save_gguf, save_pickles
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from seedbed.analysis import checkpoints
-from seedbed.analysis.checkpoints import Checkpoint, fingerprint, open_checkpoint
 from seedbed.errors import InputError
 from seedbed.facts.table import parameter_facts, part_of
 from seedbed.files.atomic import sha256
 from seedbed.files.pickles import Pickles
 from seedbed.files.safetensors import Tensors
+from seedbed.hub import checkpoints
+from seedbed.hub.checkpoints import Checkpoint, fingerprint, open_checkpoint
 
 transformers = pytest.importorskip("transformers")
 MANY = ["gpt2", "gpt_neox", "phi3", "llama", "qwen3", "olmo2", "gemma2", "mixtral"]

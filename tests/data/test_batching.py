@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.analysis.batching import batches, padded
-from seedbed.analysis.texts import Text
+from seedbed.data.batching import batches, padded
+from seedbed.data.texts import Text
 
 
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=30), st.integers(1, 100))

@@ -13,14 +13,14 @@ from tiny import config
 from torch import Tensor
 from torch.nn import functional as F
 
-from seedbed.analysis import models
-from seedbed.analysis.causal import body_of
-from seedbed.analysis.checkpoints import fingerprint
-from seedbed.analysis.models import LanguageModel, common_length, open_model, reads
 from seedbed.api import fit
 from seedbed.data.store import Store
 from seedbed.data.tokenizer import load_tokenizer
 from seedbed.errors import InputError
+from seedbed.hub import models
+from seedbed.hub.causal import body_of
+from seedbed.hub.checkpoints import fingerprint
+from seedbed.hub.models import LanguageModel, common_length, open_model, reads
 
 transformers = pytest.importorskip("transformers")
 LENGTHS = (20, 5, 13, 1, 9, 2, 13, 17)

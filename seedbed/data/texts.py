@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from seedbed.analysis.stored import is_store, stored_documents
 from seedbed.data.document import Document, content
 from seedbed.data.inputs import list_inputs
 from seedbed.data.records import documents
 from seedbed.data.spec import Spec
+from seedbed.data.stored import is_store, stored_documents
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.files.jsonl import OnBad, ReadCounts

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from seedbed.analysis.batching import padded
-from seedbed.analysis.checkpoints import fingerprint, open_checkpoint
-from seedbed.analysis.models import open_model
-from seedbed.analysis.texts import read_texts
+from seedbed.data.batching import padded
+from seedbed.data.texts import read_texts
+from seedbed.hub.checkpoints import fingerprint, open_checkpoint
+from seedbed.hub.models import open_model
 
 pytestmark = pytest.mark.slow
 
