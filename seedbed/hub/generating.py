@@ -1,0 +1,45 @@
+"""How a model generates for Transformers: where it ends, and which ids stand for no token."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seedbed.data.chat import Chat
+from seedbed.data.document import Conversation
+from seedbed.data.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+
+_TURNS = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+
+
+def end_ids(tokenizer: Tokenizer) -> list[int]:
+    """Ids that end a text: the end of text first, then what ends the assistant's turn in the chat template, if another
+    token does.
+
+    Raises InputError where the template cannot write a question and its answer.
+    """
+    ends = [tokenizer.eos_id]
+    if tokenizer.chat_template is not None:
+        spans = Chat(tokenizer.chat_template, tokenizer).render(
+            Conversation(_TURNS, ["assistant"]), f"{tokenizer.folder}: a question and an answer"
+        )
+        *_, last = (span.text for span in spans if span.trained and span.control)
+        ends.append(tokenizer.special_tokens[last])
+    return list(dict.fromkeys(ends))
+
+
+def generation_config(tokenizer: Tokenizer, rows: int) -> "GenerationConfig":
+    """Greedy generation that stops at any of `end_ids` and never takes an id below ``rows``, the model's outputs, that
+    stands for no token: padding and holes of a vocabulary are outputs too."""
+    from transformers import GenerationConfig
+
+    known = np.zeros(rows, dtype=np.bool_)
+    known[: tokenizer.vocab_size] = tokenizer.known()[:rows]
+    return GenerationConfig(
+        bos_token_id=tokenizer.bos_id,
+        eos_token_id=end_ids(tokenizer),
+        pad_token_id=tokenizer.eos_id,
+        suppress_tokens=np.flatnonzero(~known).tolist() or None,
+    )

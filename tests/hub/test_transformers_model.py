@@ -1,0 +1,105 @@
+"""The class that ships with a checkpoint says what our model says, by every way that Transformers has to run it."""
+
+import copy
+
+import pytest
+import torch
+from decoders import OPTIONS, VOCAB, decoder, draw
+
+from seedbed.hub.transformers_model import shipped_name, to_transformers
+
+transformers = pytest.importorskip("transformers")
+GREEDY = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": 12}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_logits_and_losses_are_ours(option):
+    ours = decoder(option)
+    theirs, ids = to_transformers(ours), draw(3, 40)
+    with torch.no_grad():
+        expected = ours(ids)
+        found = theirs(input_ids=ids, labels=ids)
+        assert torch.equal(theirs(inputs_embeds=theirs.get_input_embeddings()(ids)).logits, found.logits)
+        theirs.set_attn_implementation("eager")
+        eager = theirs(input_ids=ids, output_attentions=True, output_hidden_states=True)
+    assert float((found.logits - expected).abs().max()) <= 1e-5 * float(expected.abs().max())
+    loss = torch.nn.functional.cross_entropy(expected[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    assert found.loss == pytest.approx(float(loss), rel=1e-6)
+    torch.testing.assert_close(eager.logits, expected, rtol=0, atol=1e-4)
+    assert [weights.shape for weights in eager.attentions] == [(3, 4, 40, 40)] * 2
+    torch.testing.assert_close(eager.attentions[0].sum(3), torch.ones(3, 4, 40))
+    assert len(eager.hidden_states) == 3
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_gradients_are_ours(option):
+    ours, ids = decoder(option), draw(2, 16)
+    theirs = to_transformers(copy.deepcopy(ours))
+    ours(ids).logsumexp(2).sum().backward()
+    theirs.train()
+    theirs.gradient_checkpointing_enable()
+    theirs(input_ids=ids, use_cache=False).logits.logsumexp(2).sum().backward()
+    found = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(found.pop(shipped_name(name)).grad, parameter.grad, rtol=1e-4, atol=1e-5)
+    assert not found
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_generation_is_the_same_with_and_without_a_cache(option):
+    ours = decoder(option)
+    theirs, ids = to_transformers(ours), draw(2, 9)
+    expected = ids
+    with torch.no_grad():
+        for _ in range(GREEDY["max_new_tokens"]):
+            expected = torch.cat((expected, ours(expected)[:, -1:].argmax(2)), 1)
+    for told in ({}, {"use_cache": False}, {"cache_implementation": "static"}):
+        assert torch.equal(theirs.generate(ids, **GREEDY, **told), expected), told
+    beams = [theirs.generate(ids, num_beams=3, use_cache=cached, **GREEDY) for cached in (True, False)]
+    assert torch.equal(*beams)
+
+
+def test_it_shares_the_weights():
+    ours = decoder()
+    theirs = to_transformers(ours)
+    assert theirs.lm_head.weight.data_ptr() == ours.head.weight.data_ptr()
+    assert not theirs.training
+    tied = to_transformers(decoder("tied"))
+    assert tied.lm_head.weight is tied.model.embed_tokens.weight
+
+
+def test_rows_that_begin_with_padding_say_what_they_say_alone():
+    theirs, ids = to_transformers(decoder("elementwise gate")), draw(3, 20)
+    mask = torch.ones_like(ids)
+    for row, padding in enumerate((0, 5, 13)):
+        mask[row, :padding] = 0
+    generated = theirs.generate(ids, attention_mask=mask, **GREEDY)
+    for row, padding in enumerate((0, 5, 13)):
+        alone = theirs.generate(ids[row : row + 1, padding:], **GREEDY)
+        assert torch.equal(generated[row, padding:], alone[0])
+
+
+def test_assisted_generation_and_chosen_logits():
+    theirs, draft, ids = to_transformers(decoder()), to_transformers(decoder("tied")), draw(1, 9)
+    assert torch.equal(theirs.generate(ids, assistant_model=draft, **GREEDY), theirs.generate(ids, **GREEDY))
+    with torch.no_grad():
+        whole = theirs(input_ids=ids).logits
+        for kept, places in ((2, [-2, -1]), (torch.tensor([1, 4]), [1, 4])):
+            torch.testing.assert_close(theirs(input_ids=ids, logits_to_keep=kept).logits, whole[:, places])
+        tuples = theirs(input_ids=ids, return_dict=False, use_cache=False)
+    assert torch.equal(tuples[0], whole)
+    with pytest.raises(ValueError, match="either"):
+        theirs()
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("option", ["elementwise gate", "gpt2"])
+def test_continuous_batching_generates_the_same(option, attention):
+    theirs = to_transformers(decoder(option))
+    theirs.set_attn_implementation(attention)
+    prompts = [draw(1, length)[0].tolist() for length in (3, 9, 17, 5, 30)]
+    settings = transformers.GenerationConfig(eos_token_id=VOCAB + 1, **GREEDY)
+    room = transformers.ContinuousBatchingConfig(num_blocks=16, max_batch_tokens=32)
+    found = theirs.generate_batch(prompts, generation_config=settings, continuous_batching_config=room)
+    expected = [theirs.generate(torch.tensor([prompt]), **GREEDY)[0, len(prompt) :].tolist() for prompt in prompts]
+    assert [output.generated_tokens for output in found.values()] == expected
