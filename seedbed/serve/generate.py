@@ -4,6 +4,7 @@ Shapes: B rows, T tokens, V vocabulary.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
 from random import Random
 
 import torch
@@ -55,7 +56,7 @@ def generate(
             )
     seeds, ends = range(len(prompts)) if seeds is None else seeds, end_ids(model) if ends is None else ends
     answers = [Answer(model.tokenizer, options, ends, model.max_length - len(prompt)) for prompt in prompts]
-    for rows in batched([len(prompt) for prompt in prompts], batch_size):
+    for rows in batched([len(prompt) for prompt in prompts], batch_size, isinstance(model.module, Decoder)):
         batch = Batch(model, [prompts[i] for i in rows], [answers[i] for i in rows], [seeds[i] for i in rows])
         if heard is not None:
             batch.heard = lambda row, text, rows=rows: heard(rows[row], text)
@@ -63,10 +64,11 @@ def generate(
     return answers
 
 
-def batched(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Places of prompts of ``lengths`` that are continued together: like lengths, longest first."""
+def batched(lengths: Sequence[int], batch_size: int, equal: bool) -> Iterator[list[int]]:
+    """Places of prompts of ``lengths`` that are continued together: of like or ``equal`` length, longest first."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    return (order[start : start + batch_size] for start in range(0, len(order), batch_size))
+    groups = [list(g) for _, g in groupby(order, key=lambda i: lengths[i] if equal else 0)]
+    return (g[start : start + batch_size] for g in groups for start in range(0, len(g), batch_size))
 
 
 class Batch:

@@ -59,6 +59,14 @@ def test_seeds_repeat_and_differ(tiny_model):
     assert [a.ids for a in generate(tiny_model, PROMPTS[:1] * 2, options)] == draws[1:]
 
 
+def test_draws_are_of_the_multiplied_logits(make_model):
+    """A multiplier is a temperature: at 1/4 the draws are those of the plain model at temperature 4."""
+    scaled, plain = make_model("model.output_multiplier=0.25"), make_model()
+    drawn = [a.ids for a in generate(scaled, PROMPTS, Options(12, temperature=1.0))]
+    assert drawn == [a.ids for a in generate(plain, PROMPTS, Options(12, temperature=4.0))]
+    assert drawn != [a.ids for a in generate(plain, PROMPTS, Options(12, temperature=1.0))]
+
+
 def test_rows_end_each_by_itself(tiny_model):
     whole = [by_hand(tiny_model, prompt, 12) for prompt in PROMPTS]
     ends = {whole[0][4], whole[2][7]}
@@ -118,7 +126,7 @@ def test_the_model_is_left_as_it_was(make_model):
 
 
 def test_prompts_of_like_length_are_together():
-    assert list(batched([5, 1, 9, 5], 2)) == [[2, 0], [3, 1]]
+    assert list(batched([5, 1, 9, 5], 2, False)) == [[2, 0], [3, 1]]
 
 
 def test_end_ids_are_of_the_tokenizer(tiny_model):
