@@ -1,6 +1,7 @@
 """The model card of an export: what the model is, how it was initialized and trained, and how to load it."""
 
 import json
+import re
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
@@ -31,7 +32,8 @@ def model_card(found: "Exported", source: Path, model: Decoder, tokenizer: Token
     outside = sum(p.numel() for name, p in model.named_parameters() if name.split(".")[0] in _OUTSIDE)
     tokens = {i: token for token, i in tokenizer.special_tokens.items()}
     state = {"step": 0} | _read(source / "state.json")
-    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False)
+    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters["count"] = "{:,}".format
     template = environment.from_string(Path(__file__).with_name("card.md").read_text(encoding="utf-8"))
     text = template.render(
         found=found,
@@ -52,7 +54,7 @@ def model_card(found: "Exported", source: Path, model: Decoder, tokenizer: Token
         hashes=[(file.name, digest) for file, digest in weights_of(source).items()],
         versions={"seedbed": seedbed.__version__} | {name: version(name) for name in ("torch", "transformers")},
     )
-    return text.strip() + "\n"
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"  # what was left out leaves empty lines
 
 
 def _read(file: Path) -> dict[str, Any]:

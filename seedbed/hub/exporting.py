@@ -1,6 +1,7 @@
 """A run made into a checkpoint that Transformers, and what builds on it, loads."""
 
 import copy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import atomic_folder, require_replaceable
 from seedbed.hub.card import model_card
-from seedbed.hub.exported_tokenizer import export_tokenizer
+from seedbed.hub.exported_tokenizer import export_tokenizer, other_ids
 from seedbed.hub.flat_files import CONFIGURATION_FILE, MODEL_FILE, flat_files
 from seedbed.hub.foreign import CONFIGURATION
 from seedbed.hub.foreign_words import quiet
@@ -86,7 +88,7 @@ def export(
         _write_model(model, folder, shard_size)
         export_tokenizer(tokenizer, folder)
         tell("comparing what is written with the run")
-        cases, rounding = _compared(ours, written.float(), folder)
+        cases, rounding = _compared(ours, written.float(), tokenizer, folder)
         require_parity(cases, path)
         weights = sorted(folder.glob("*.safetensors"))
         found = Exported(
@@ -122,9 +124,9 @@ def _write_model(model: "PreTrainedModel", folder: Path, shard_size: str) -> Non
         model.save_pretrained(folder, max_shard_size=shard_size)
 
 
-def _compared(trained: Decoder, written: Decoder, folder: Path) -> tuple[list[Case], float]:
+def _compared(trained: Decoder, written: Decoder, tokenizer: Tokenizer, folder: Path) -> tuple[list[Case], float]:
     """What is on the disk against what was written, both in fp32; and how far that is from what was trained."""
-    theirs = _read_back(folder)
+    theirs = _read_back(folder, tokenizer)
     cases = parity(written, theirs, len(written.embed.weight))
     if trained is written:
         return cases, 0.0
@@ -133,13 +135,21 @@ def _compared(trained: Decoder, written: Decoder, folder: Path) -> tuple[list[Ca
         return cases, float((trained(ids) - written(ids)).abs().max())
 
 
-def _read_back(folder: Path) -> "PreTrainedModel":
-    """The model as anybody loads it, in fp32, its code from the files beside it."""
-    from transformers import AutoModelForCausalLM
+def _read_back(folder: Path, tokenizer: Tokenizer) -> "PreTrainedModel":
+    """The model as anybody loads it, in fp32, its code from the files beside it. Warns where the tokenizer, loaded so,
+    gives other ids than ours."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    told = {"trust_remote_code": True, "local_files_only": True}
     with TemporaryDirectory() as place, quiet():
         link = Path(place, "seedbed_export")  # Transformers keeps a copy of the code under the folder's name
         link.symlink_to(folder.resolve())
-        return AutoModelForCausalLM.from_pretrained(
-            link, trust_remote_code=True, local_files_only=True, dtype=torch.float32
+        model = AutoModelForCausalLM.from_pretrained(link, dtype=torch.float32, **told)
+        other = other_ids(tokenizer, AutoTokenizer.from_pretrained(link, **told))
+    if other:
+        warnings.warn(
+            f"AutoTokenizer gives other ids for {other[0]!r} than the tokenizer of this run: scores by other libraries "
+            "will differ from ours",
+            stacklevel=4,
         )
+    return model
