@@ -103,8 +103,8 @@ def harness(
 ) -> list[TaskResult]:
     """All metrics of the tasks, each finished one kept in ``parts``.
 
-    Drawn answers depend on what is in a batch; all else does not. Raises InputError for a chat template that the model
-    does not have, GuardStop for a model whose scores are not finite.
+    Raises InputError for a chat template that the model does not have, GuardStop for a model whose scores are not
+    finite.
     """
     from seedbed.eval.harness_model import HarnessModel
 

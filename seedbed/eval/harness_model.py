@@ -30,13 +30,16 @@ from transformers import AutoTokenizer
 
 from seedbed.data.batching import batches, padded
 from seedbed.errors import GuardStop, InputError
-from seedbed.eval.answers import answers
 from seedbed.hub.models import LOGITS, UNBOUNDED, LanguageModel
 from seedbed.measure.evaluating import evaluating
+from seedbed.serve.generate import batched, generate
+from seedbed.serve.options import Options
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
+SEED = 1234
+"""Of the first drawn answer."""
 NEW_TOKENS = 256
 """Of an answer, at most, where a task does not say (as HFLM)."""
 
@@ -58,11 +61,6 @@ class _Asked(NamedTuple):
     ids: list[int]
     places: list[int]
     """Of the requests; their continuations differ in the last token alone."""
-
-
-class _Prompt(NamedTuple):
-    ids: list[int]
-    place: int
 
 
 class HarnessModel(TemplateLM):
@@ -191,24 +189,37 @@ class HarnessModel(TemplateLM):
                 yield place, (nats, bool(likeliest[-length:, column].all()))
 
     def generate_until(self, requests: "list[Instance]", disable_tqdm: bool = True) -> list[str]:
-        """Answers to prompts, greedy or drawn as the task asks, up to the first of its stops."""
+        """Answers to prompts, greedy or drawn as the task asks (by a seed for each), up to the first of its stops."""
         groups: dict[str, list[int]] = defaultdict(list)
         for place, request in enumerate(requests):
             groups[json.dumps(request.arguments[1], sort_keys=True)].append(place)
         found: dict[int, str] = {}
-        for options, places in groups.items():
-            kwargs: Any = normalize_gen_kwargs(json.loads(options), NEW_TOKENS)
-            stops = handle_stop_sequences(kwargs.pop("until"), eos=self.tokenizer.decode(self.eot_token_id))
-            new = self._room(kwargs.pop("max_gen_toks"))
-            prompts = [_Prompt(self._prompt(requests[place].args[0], new), place) for place in places]
-            for batch in batches(prompts, self._batch_tokens):
+        for asked, places in groups.items():
+            options = self._options(json.loads(asked))
+            prompts = [self._prompt(requests[place].args[0], options.max_new_tokens) for place in places]
+            lengths = list(map(len, prompts))
+            rows = max(1, self._batch_tokens // (max(lengths) + options.max_new_tokens))
+            for batch in batched(lengths, rows, self.max_length):
+                seeds = [SEED + places[row] for row in batch]
                 with redirect_stderr(self._terminal):
-                    made = answers(self.model, self.tokenizer, [one.ids for one in batch], new, stops, kwargs)
+                    made = generate(self.model, [prompts[row] for row in batch], options, seeds, batch_size=rows)
                     self._tell(f"{len(found) + len(batch):,} of {len(requests):,} answers")
-                for prompt, ids in zip(batch, made, strict=True):
-                    text = self.tokenizer.decode(ids, skip_special_tokens=True)
-                    found[prompt.place] = postprocess_generated_text(text, stops, None)
+                for row, answer in zip(batch, made, strict=True):
+                    text = self.tokenizer.decode(answer.ids, skip_special_tokens=True)
+                    found[places[row]] = postprocess_generated_text(text, list(options.stop), None)
         return [found[place] for place in range(len(requests))]
+
+    def _options(self, asked: dict[str, Any]) -> Options:
+        """What a task asks of a generation, in our words."""
+        kwargs: Any = normalize_gen_kwargs(asked, NEW_TOKENS)
+        stops = handle_stop_sequences(kwargs.pop("until"), eos=self.tokenizer.decode(self.eot_token_id))
+        new, sampled = self._room(kwargs.pop("max_gen_toks")), kwargs.pop("do_sample")
+        temperature = kwargs.pop("temperature", 1.0 if sampled else 0.0)
+        if kwargs.get("num_beams") == 1:  # no search
+            del kwargs["num_beams"]
+        if unknown := sorted(set(kwargs) - {"top_k", "top_p", "min_p", "repetition_penalty"}):
+            raise InputError(f"{self.model.name}: the task asks for {unknown[0]} in generation, which is not done here")
+        return Options(new, temperature, stop=tuple(stop for stop in stops if stop), **kwargs)
 
     def _room(self, asked: int) -> int:
         """Tokens that an answer is given: half of what the model reads where the task asks for all of that."""
