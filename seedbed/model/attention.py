@@ -30,7 +30,8 @@ class Segment:
 
 
 Visible = list[Segment] | Tensor | None
-"""What a query may see: None, every earlier token; segments, earlier tokens of its document; else bool [.., Tq, Tk]."""
+"""What a query may see: None, every earlier token (a single query all keys); segments, earlier tokens of its document;
+else bool [.., Tq, Tk]."""
 
 Attend = Callable[[Tensor, Tensor, Tensor, Visible], Tensor]
 
@@ -70,7 +71,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
     """
     gqa = q.shape[1] != k.shape[1]
     if visible is None:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=gqa)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1, enable_gqa=gqa)
     if isinstance(visible, Tensor):
         if gqa and q.is_cuda:  # a kernel that holds no scores takes grouped heads or a mask, not both
             k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
@@ -101,8 +102,11 @@ class Attention(nn.Module):
         blocks = {"q": inner, "k": kv, "v": kv, "gate": self.gate_width}
         self.qkv = FusedLinear(config.d_model, {k: rows for k, rows in blocks.items() if rows}, bias=config.bias)
         self.o = Linear(inner, config.d_model, bias=config.bias)
-        self.q_norm = RMSNorm(a.head_dim, eps=config.norm_eps) if a.qk_norm else None
-        self.k_norm = RMSNorm(a.head_dim, eps=config.norm_eps) if a.qk_norm else None
+        self.q_norm = self.k_norm = None
+        self.norms_heads = a.qk_norm == "head"  # each by itself, or all as one vector
+        if a.qk_norm != "none":
+            q_width, k_width = (a.head_dim, a.head_dim) if self.norms_heads else (inner, kv)
+            self.q_norm, self.k_norm = RMSNorm(q_width, eps=config.norm_eps), RMSNorm(k_width, eps=config.norm_eps)
         # attend's own scale is K^-1/2; another one goes into the queries, where no path and no measure can miss it
         self.query_factor = 1.0 if a.scale is None else a.scale / a.head_dim**-0.5
 
@@ -116,7 +120,11 @@ class Attention(nn.Module):
         qk, v = heads.view(batch, length, -1, self.head_dim).split((n_q + n_kv, n_kv), dim=2)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = qk.split((n_q, n_kv), dim=2)
-            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=2)
+            if self.norms_heads:
+                qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=2)
+            else:
+                qk = torch.cat((self.q_norm(q.flatten(2)), self.k_norm(k.flatten(2))), dim=2)
+                qk = qk.view(batch, length, -1, self.head_dim)
         if rotation is not None:
             qk = rotate(qk, *rotation)
         q, k, v = (y.transpose(1, 2) for y in (*qk.split((n_q, n_kv), dim=2), v))  # [B, heads, T, K]

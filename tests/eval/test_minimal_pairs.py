@@ -26,7 +26,7 @@ def record(good: str, bad: str, paradigm: str, field: str = "syntax", **others) 
 RECORDS = [
     *(record(f"the {word} grows", f"the {word} grow the", "agreement", "morphology") for word in WORDS),
     *(record(f"a {word} falls quickly.", f"a {word} quickly falls the.", "order") for word in WORDS[:3]),
-    record("under the blue stone", "under the blue stones", "islands"),
+    record("under the blue stones", "under the blue stone", "islands"),
 ]
 
 
