@@ -49,7 +49,10 @@ def results(plan: Plan, outcomes: Mapping[str, Outcome], runs: Path) -> StudyRes
         configs=configs, shared=shared,
         specification=spec.dump(), data=kept,
         versions=_versions(done), threads=_counted(Counter(str(one.threads) for one in done)),
-        problems=[*curve_problems, *token_problems, *sizes.problems, *optimum_problems, *gain_problems],
+        problems=[
+            *plan.rounded(), *plan.unobserved(outcomes), *curve_problems, *token_problems, *sizes.problems,
+            *optimum_problems, *gain_problems,
+        ],
     )  # fmt: skip
 
 
