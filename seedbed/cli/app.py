@@ -13,7 +13,20 @@ from typing import Annotated, NoReturn
 import typer
 
 from seedbed import __version__
-from seedbed.cli import analyze, bench, checkpoint, config, data, preflight, quickstart, study, tokenizer, train
+from seedbed.cli import (
+    analyze,
+    bench,
+    checkpoint,
+    config,
+    data,
+    export,
+    generate,
+    preflight,
+    quickstart,
+    study,
+    tokenizer,
+    train,
+)
 from seedbed.cli.streams import open_streams
 from seedbed.errors import GuardStop, InputError, LostRank, SignalStop
 from seedbed.parallel.launched import launched
@@ -45,9 +58,10 @@ app.add_typer(analyze.app, name="analyze", help="Look inside models: weights, an
 app.add_typer(checkpoint.app, name="checkpoint", help="Verify, list, prune, average and merge checkpoints.")
 app.command("preflight")(preflight.preflight)
 app.command("bench")(bench.bench)
+app.command("export")(export.export)
 app.add_typer(study.app, name="study", help="Grids of runs that are compared: plan, carry out, report.")
 app.command("train")(train.train)
-app.command("generate")(train.generate)
+app.command("generate")(generate.generate)
 
 
 # What to do about the troubles that files have.
