@@ -13,7 +13,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from seedbed import __version__
-from seedbed.cli import analyze, bench, checkpoint, config, data, preflight, quickstart, study, tokenizer, train
+from seedbed.cli import (
+    analyze,
+    bench,
+    checkpoint,
+    config,
+    data,
+    generate,
+    preflight,
+    quickstart,
+    study,
+    tokenizer,
+    train,
+)
 from seedbed.cli.streams import open_streams
 from seedbed.errors import GuardStop, InputError, LostRank, SignalStop
 from seedbed.parallel.launched import launched
@@ -47,7 +59,7 @@ app.command("preflight")(preflight.preflight)
 app.command("bench")(bench.bench)
 app.add_typer(study.app, name="study", help="Grids of runs that are compared: plan, carry out, report.")
 app.command("train")(train.train)
-app.command("generate")(train.generate)
+app.command("generate")(generate.generate)
 
 
 # What to do about the troubles that files have.
