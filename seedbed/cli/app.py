@@ -19,6 +19,7 @@ from seedbed.cli import (
     checkpoint,
     config,
     data,
+    export,
     generate,
     preflight,
     quickstart,
@@ -58,6 +59,7 @@ app.add_typer(analyze.app, name="analyze", help="Look inside models: weights, an
 app.add_typer(checkpoint.app, name="checkpoint", help="Verify, list, prune, average and merge checkpoints.")
 app.command("preflight")(preflight.preflight)
 app.command("bench")(bench.bench)
+app.command("export")(export.export)
 app.add_typer(study.app, name="study", help="Grids of runs that are compared: plan, carry out, report.")
 app.command("train")(train.train)
 app.command("generate")(generate.generate)

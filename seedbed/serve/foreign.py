@@ -5,29 +5,23 @@ The draws, filters, stops and seeds are ours (``Batch.next``), so that options m
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from seedbed.hub.foreign_words import quiet
 from seedbed.measure.evaluating import evaluating
-
-if TYPE_CHECKING:
-    from seedbed.serve.generate import Batch
+from seedbed.serve.batch import Batch, left_padded
 
 
-def continue_foreign(module: nn.Module, batch: "Batch") -> None:
+def continue_foreign(module: nn.Module, batch: Batch) -> None:
     """Write the answers of ``batch``; shorter prompts are padded on the left."""
     from transformers import LogitsProcessorList, StoppingCriteriaList
 
-    longest = max(map(len, batch.prompts))
     device = next(module.parameters()).device
-    ids = torch.zeros(len(batch.prompts), longest, dtype=torch.int64, device=device)  # [B, T]
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(batch.prompts):
-        ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=device)
-        mask[row, longest - len(prompt) :] = 1
+    ids, documents = left_padded(batch.prompts, device)  # [B, T]
+    mask = torch.ones_like(ids) if documents is None else (documents >= 0).long()
 
     def only_chosen(_ids: Tensor, scores: Tensor) -> Tensor:  # [B, T], [B, V] -> [B, V]
         return torch.full_like(scores, -torch.inf).scatter_(1, batch.next(scores)[:, None], 0.0)

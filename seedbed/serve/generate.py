@@ -3,26 +3,19 @@
 Shapes: B rows, T tokens, V vocabulary.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import groupby
-from random import Random
-
-import torch
-from torch import Tensor
+from collections.abc import Collection, Iterator, Sequence
 
 from seedbed.errors import InputError
 from seedbed.hub.models import LanguageModel
 from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder, KVCache
 from seedbed.serve.answer import Answer
-from seedbed.serve.options import GREEDY, Options
-from seedbed.serve.sampling import choose, repetition_penalized
+from seedbed.serve.batch import Batch, Heard, left_padded
+from seedbed.serve.foreign import continue_foreign
+from seedbed.serve.options import Options
 
 BATCH = 8
 """Rows that are continued together, where nothing else is asked for."""
-
-Heard = Callable[[int, str], None]
-"""Told the row and what has been added to its text."""
 
 
 def end_ids(model: LanguageModel) -> set[int]:
@@ -56,7 +49,7 @@ def generate(
             )
     seeds, ends = range(len(prompts)) if seeds is None else seeds, end_ids(model) if ends is None else ends
     answers = [Answer(model.tokenizer, options, ends, model.max_length - len(prompt)) for prompt in prompts]
-    for rows in batched([len(prompt) for prompt in prompts], batch_size, isinstance(model.module, Decoder)):
+    for rows in batched([len(prompt) for prompt in prompts], batch_size, model.max_length - options.max_new_tokens):
         batch = Batch(model, [prompts[i] for i in rows], [answers[i] for i in rows], [seeds[i] for i in rows])
         if heard is not None:
             batch.heard = lambda row, text, rows=rows: heard(rows[row], text)
@@ -64,63 +57,20 @@ def generate(
     return answers
 
 
-def batched(lengths: Sequence[int], batch_size: int, equal: bool) -> Iterator[list[int]]:
-    """Places of prompts of ``lengths`` that are continued together: of like or ``equal`` length, longest first."""
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    groups = [list(g) for _, g in groupby(order, key=lambda i: lengths[i] if equal else 0)]
-    return (g[start : start + batch_size] for g in groups for start in range(0, len(g), batch_size))
+def batched(lengths: Sequence[int], batch_size: int, longest: float) -> Iterator[list[int]]:
+    """Places of prompts of ``lengths`` that are continued together: of like length, longest first.
 
-
-class Batch:
-    """Rows that are continued together; `next` takes the logits of all and decides the token of each."""
-
-    heard: Heard | None = None
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        prompts: Sequence[Sequence[int]],
-        answers: Sequence[Answer],
-        seeds: Sequence[int],
-    ):
-        self.prompts, self.answers = prompts, answers
-        self.options = answers[0].options
-        self.limit = max(answer.limit for answer in answers)
-        known = torch.from_numpy(model.tokenizer.known()).to(model.device)  # [V]
-        self.vocab_size = len(known)
-        self._unknown = None if known.all() else ~known
-        self._draws = None if self.options.temperature < GREEDY else [Random(seed).random for seed in seeds]
-        self._seen = None
-        if self.options.repetition_penalty != 1:
-            self._seen = torch.zeros(len(prompts), len(known), dtype=torch.bool, device=model.device)
-            for row, prompt in enumerate(prompts):
-                self._seen[row, torch.tensor(prompt, device=model.device)] = True
-
-    @property
-    def finished(self) -> list[bool]:
-        """[B]"""
-        return [answer.finish is not None for answer in self.answers]
-
-    def next(self, logits: Tensor) -> Tensor:
-        """The next id [B] of each row, which is added to its answer, from logits [B, V or more]; outputs beyond the
-        vocabulary and those that stand for no token are never chosen."""
-        logits = logits[:, : self.vocab_size]
-        if self._seen is not None:
-            logits = repetition_penalized(logits, self._seen, self.options.repetition_penalty)
-        if self._unknown is not None:
-            logits = logits.masked_fill(self._unknown, -torch.inf)
-        uniform = None
-        if self._draws is not None:
-            uniform = torch.tensor([draw() for draw in self._draws], dtype=torch.float64, device=logits.device)
-        chosen = choose(logits, self.options, uniform)
-        if self._seen is not None:
-            self._seen.scatter_(1, chosen[:, None], True)
-        for row, (answer, token) in enumerate(zip(self.answers, chosen.tolist(), strict=True)):
-            if answer.finish is None:
-                text = answer.add(token)
-                if self.heard is not None and text:
-                    self.heard(row, text)
-        return chosen
+    Only of equal length where one is longer than ``longest``: padding must not take the room of an answer.
+    """
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        first = lengths[batch[0]] if batch else 0
+        if len(batch) == batch_size or (batch and first > longest and lengths[place] != first):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
 
 
 def _write(model: LanguageModel, batch: Batch) -> None:
@@ -128,8 +78,6 @@ def _write(model: LanguageModel, batch: Batch) -> None:
         with evaluating(model.module):
             continue_rows(model.module, batch)
     else:
-        from seedbed.serve.foreign import continue_foreign
-
         continue_foreign(model.module, batch)
 
 
@@ -138,9 +86,9 @@ def continue_rows(module: Decoder, batch: Batch) -> None:
     head = module.head_weight[: batch.vocab_size]  # [V, D]
     longest = max(map(len, batch.prompts))
     cache = KVCache(module.config, len(batch.prompts), longest + batch.limit, head.device, head.dtype)
-    fresh = torch.tensor(batch.prompts, device=head.device)  # [B, T]
+    fresh, documents = left_padded(batch.prompts, head.device)
     while True:
-        hidden = module(fresh, cache=cache, hidden=True)[:, -1]  # [B, D]
-        fresh = batch.next(hidden @ head.T)[:, None]  # [B, 1]
+        hidden = module(fresh, documents, cache=cache, hidden=True)[:, -1]  # [B, D]
+        fresh, documents = batch.next(hidden @ head.T)[:, None], None  # [B, 1]
         if all(batch.finished):
             return

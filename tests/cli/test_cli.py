@@ -88,7 +88,7 @@ def test_a_configuration_is_shown_complete_and_reloads(tmp_path):
         (["train", "recipes/cpu.yaml", "data.store=nowhere"], ["nowhere", "data prepare"]),
         (["preflight", "recipes/cpu.yaml", "--init", "gamma,gama=1", "data.store=x"], ["--init", "'gamma'"]),
         (["preflight", "recipes/cpu.yaml", "--params-only", "data.store=null"], ["model.vocab_size"]),
-        (["generate", "nowhere"], ["nowhere", "not a run"]),
+        (["generate", "nowhere"], ["nowhere", "no such folder"]),
         (["config", "show", "recipes"], ["recipes", "a folder"]),
         (["config", "show", "train.steps=1"], ["optim.schedule.warmup", "train.steps=1"]),
         (["preflight", "recipes/cpu.yaml", "--params-only", "train.steps=1"], ["optim.schedule.warmup"]),

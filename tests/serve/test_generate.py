@@ -126,7 +126,9 @@ def test_the_model_is_left_as_it_was(make_model):
 
 
 def test_prompts_of_like_length_are_together():
-    assert list(batched([5, 1, 9, 5], 2, False)) == [[2, 0], [3, 1]]
+    assert list(batched([5, 1, 9, 5], 2, longest=9)) == [[2, 0], [3, 1]]
+    assert list(batched([5, 1, 9, 5, 5], 2, longest=4)) == [[2], [0, 3], [4], [1]]
+    assert list(batched([5, 3, 9, 5], 8, longest=5)) == [[2], [0, 3, 1]]
 
 
 def test_end_ids_are_of_the_tokenizer(tiny_model):
