@@ -16,6 +16,7 @@ from seedbed import __version__
 from seedbed.cli import (
     analyze,
     bench,
+    chat,
     checkpoint,
     config,
     data,
@@ -62,6 +63,7 @@ app.command("export")(export.export)
 app.add_typer(study.app, name="study", help="Grids of runs that are compared: plan, carry out, report.")
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
+app.command("chat")(chat.chat)
 
 
 # What to do about the troubles that files have.
