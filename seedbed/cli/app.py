@@ -13,7 +13,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from seedbed import __version__
-from seedbed.cli import analyze, bench, checkpoint, config, data, preflight, quickstart, study, tokenizer, train
+from seedbed.cli import (
+    analyze,
+    bench,
+    checkpoint,
+    config,
+    data,
+    import_,
+    preflight,
+    quickstart,
+    study,
+    tokenizer,
+    train,
+)
 from seedbed.cli.streams import open_streams
 from seedbed.errors import GuardStop, InputError, LostRank, SignalStop
 from seedbed.parallel.launched import launched
@@ -43,6 +55,7 @@ app.add_typer(tokenizer.app, name="tokenizer", help="Train, import and measure t
 app.add_typer(data.app, name="data", help="Turn text into a token store, and look into one.")
 app.add_typer(analyze.app, name="analyze", help="Look inside models: weights, and what they do with text.")
 app.add_typer(checkpoint.app, name="checkpoint", help="Verify, list, prune, average and merge checkpoints.")
+app.command("import")(import_.import_)
 app.command("preflight")(preflight.preflight)
 app.command("bench")(bench.bench)
 app.add_typer(study.app, name="study", help="Grids of runs that are compared: plan, carry out, report.")
