@@ -110,11 +110,14 @@ def _apply(tree: dict[str, Any], keys: tuple[str, ...], value: Any, told: str) -
 
 
 def _filled(tree: Any, model: type[BaseModel]) -> Any:
-    """``tree`` with {} where it has a section without a value: ``train:`` sets nothing."""
+    """``tree`` with {} where it has a section without a value: ``train:`` sets nothing. One that may be missing as a
+    whole stays null."""
     if not isinstance(tree, dict):
         return tree
-    sections = {key: section(model, key) for key in tree}
-    return {
-        key: value if (inner := sections[key]) is None else _filled({} if value is None else value, inner)
-        for key, value in tree.items()
-    }
+    filled = {}
+    for key, value in tree.items():
+        inner = section(model, key)
+        if value is None and inner is not None and model.model_fields[key].default is not None:
+            value = {}
+        filled[key] = value if inner is None else _filled(value, inner)
+    return filled

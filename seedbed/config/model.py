@@ -1,8 +1,8 @@
 """The section of the decoder."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from seedbed.config.section import Epsilon, Multiplier, Positive, Section
 
@@ -16,11 +16,39 @@ class AttentionConfig(Section):
     """Width of a head. Default: d_model / n_heads."""
     gate: Literal["none", "elementwise", "headwise"] = "none"
     """Sigmoid gate on each head's output, computed from the layer's normed input (S0, S3 11.8.3.5)."""
-    qk_norm: bool = False
-    """RMSNorm of queries and keys, per head, before the rotation: scores stay bounded however large they grow, against
-    spikes of the loss (Dehghani et al. 2023; S3)."""
+    qk_norm: Literal["none", "head", "whole"] = "none"
+    """RMSNorm of queries and keys before the rotation: scores stay bounded however large they grow, against spikes of
+    the loss (Dehghani et al. 2023; S3). head: of each head by itself (Qwen3). whole: of all heads as one vector
+    (OLMo 2). true and false are read as head and none."""
     scale: Multiplier | None = None
     """Factor of the scores q·k. Default: head_dim^-1/2; with init.law=mup 8/head_dim, the same at head_dim 64."""
+
+    @field_validator("qk_norm", mode="before")
+    @classmethod
+    def _as_it_was(cls, value: Any) -> Any:
+        """Configurations of before have a switch: RMSNorm of each head, or none."""
+        return {True: "head", False: "none"}[value] if isinstance(value, bool) else value
+
+
+class RopeScaling(Section):
+    """Rotary angles of longer sequences than a model was first trained on, Llama 3's way (Llama Team 2024)."""
+
+    factor: Annotated[float, Field(ge=1, le=1e9)]
+    """What the slowest rotations are divided by."""
+    original_max_seq_len: Positive
+    """Longest sequence of the first training."""
+    low_freq_factor: Annotated[float, Field(gt=0, le=1e9)] = 1.0
+    """Rotations with fewer turns than this in original_max_seq_len are divided by factor."""
+    high_freq_factor: Annotated[float, Field(gt=0, le=1e9)] = 4.0
+    """Rotations with more turns than this stay as they are; those between are interpolated."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.low_freq_factor >= self.high_freq_factor:
+            raise ValueError(
+                f"low_freq_factor={self.low_freq_factor:g} is not below high_freq_factor={self.high_freq_factor:g}"
+            )
+        return self
 
 
 class FfnConfig(Section):
@@ -40,13 +68,17 @@ class ModelConfig(Section):
     max_seq_len: Annotated[int, Field(ge=2, lt=2**31)] = 256
     """Longest sequence; the size of the position table where positions are learned."""
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
-    """Norm in front of each branch and of the head."""
+    """Norm of each branch and of what the head reads."""
+    norm_placement: Literal["pre", "post"] = "pre"
+    """pre: x + branch(norm(x)). post: x + norm(branch(x)), with none in front of the branch (OLMo 2)."""
     norm_eps: Epsilon = 1e-12
     """Added to the mean square in every norm; 1e-5 hides a small initialization (S0 section 2.1)."""
     position: Literal["rope", "learned"] = "rope"
     """rope: rotary angles, made in fp32. learned: a table added to the embedding."""
     rope_theta: Annotated[float, Field(gt=0, le=1e30)] = 10_000.0
     """Base of the rotary angles."""
+    rope_scaling: RopeScaling | None = None
+    """Rotary angles for longer sequences than those of the first training, as Llama 3 has them. Default: none."""
     bias: bool = False
     """Biases on linear maps and shifts on norms."""
     tied: bool = False
@@ -74,6 +106,8 @@ class ModelConfig(Section):
             head_dim = self.d_model // attention.n_heads
         if self.position == "learned" and self.rope_theta != ModelConfig.model_fields["rope_theta"].default:
             raise ValueError("rope_theta is not read with position=learned; leave it out")
+        if self.position == "learned" and self.rope_scaling is not None:
+            raise ValueError("rope_scaling is not read with position=learned; leave it out")
         if self.position == "rope" and head_dim % 2:
             raise ValueError(f"rope needs an even attention.head_dim, not {head_dim}")
         d_ff = ffn.d_ff or (4 * self.d_model if ffn.kind == "gelu" else -(-8 * self.d_model // (3 * 64)) * 64)

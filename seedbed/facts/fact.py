@@ -55,7 +55,7 @@ class ParameterFact:
     transposed: bool = False  # stored as (d_in, d_out)
     zero_row: int | None = None  # a row that stays zero: padding
     maps: int = 0  # matrices in series in the residual branch it belongs to: 2, or 3 with a multiplied gate
-    placement: str | None = None  # of its block's norms, where the block says: "pre" or "post"
+    placement: str | None = None  # of its block's norms, where the block says: see seedbed.facts.layers.PLACEMENTS
     blocks: tuple["ParameterFact", ...] = ()  # of a fused matrix: its parts, in order
 
     @property

@@ -6,6 +6,10 @@ from torch import nn
 
 from seedbed.facts.patterns import BLOCK
 
+# Where a block's norms stand: on what a branch reads, x + f(norm(x)); on the sum, norm(x + f(x)); or on what a branch
+# adds, x + norm(f(x)), as in OLMo 2.
+PLACEMENTS = ("pre", "post", "branch")
+
 
 def layers(names: Iterable[str], modules: Mapping[str, nn.Module]) -> dict[str, tuple[int | None, int]]:
     """Of each parameter the index of its block and the number of blocks, counted in each stack by itself: encoder and
@@ -61,12 +65,12 @@ def _alike(modules: Sequence[nn.Module]) -> bool:
 
 
 def placement(path: str, modules: Mapping[str, nn.Module]) -> str | None:
-    """``pre`` or ``post`` as the nearest enclosing module says it, by an attribute ``placement`` or, PyTorch's own
+    """One of PLACEMENTS as the nearest enclosing module says it, by an attribute ``placement`` or, PyTorch's own
     layers, ``norm_first``; None where none does."""
     while True:
         module = modules[path]
         told = getattr(module, "placement", None)
-        if told in ("pre", "post"):
+        if told in PLACEMENTS:
             return told
         if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
             return "pre" if module.norm_first else "post"

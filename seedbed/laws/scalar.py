@@ -35,7 +35,13 @@ def gamma(fact: ParameterFact, *, gamma: float = 1.0, by_role: dict[RoleName, fl
 def balanced(fact: ParameterFact, *, gamma: float = 1.0) -> Distribution:
     """N(0, d_in^(-2*gamma_b)), gamma_b = 1/2 + gamma/k in a residual branch of k maps in series and gamma elsewhere:
     the norm of each branch keeps its ratio to the embedded input's at every width (ours; from S0 section 5). Queries,
-    keys and attention's gate get their branch's gamma too (choice): they weigh what passes and move no exponent."""
+    keys and attention's gate get their branch's gamma too (choice): they weigh what passes and move no exponent.
+    Not for a model with a norm behind each branch, which decides its size by itself."""
+    if fact.placement == "branch":
+        raise InputError(
+            "law 'balanced' chooses how large branches are by their matrices, and here a norm stands behind each "
+            "branch; use gamma, or model.norm_placement=pre"
+        )
     return Distribution("normal", fact.d_in ** -(0.5 + gamma / fact.maps if fact.maps else gamma))
 
 
@@ -88,9 +94,10 @@ def deepnorm(fact: ParameterFact, *, post_norm: bool = False) -> Distribution:
     """Xavier normal with gain beta = (8L)^(-1/4) on value, output and feed-forward matrices, 1 elsewhere, embeddings
     included (choice) (DeepNet, Wang et al. 2022; S3). The model must be post-norm, have one stack (an encoder-decoder
     needs other gains), and multiply its stream by alpha = (2L)^(1/4): ``post_norm`` says that it does."""
-    if fact.placement == "pre":
+    if fact.placement in ("pre", "branch"):
+        kind = "pre-norm" if fact.placement == "pre" else "not, it norms what its branches add"
         raise InputError(
-            "law 'deepnorm' is for post-norm models, and this one is pre-norm; use gpt2, which scales with depth too"
+            f"law 'deepnorm' is for post-norm models, and this one is {kind}; use gpt2, which scales with depth too"
         )
     if not post_norm and fact.layer is not None:
         raise InputError(

@@ -1,7 +1,8 @@
 """Each residual branch of a decoder by itself on the embedded input.
 
 In a forward pass a branch reads what the branches before it have added. By itself, ||branch(norm(e))|| / ||e|| depends
-on the branch's own matrices alone, and theory gives it as a power of the width (science section 2).
+on the branch's own matrices alone, and theory gives it as a power of the width (science section 2). Where the norms
+stand behind the branches it is ||norm(branch(e))|| / ||e||.
 """
 
 from collections.abc import Iterable
@@ -20,16 +21,16 @@ Branch = Literal["attn", "mlp"]
 def branch_ratios(
     model: Decoder, branch: Branch, ids: Tensor, doc_ids: Tensor | None = None, positions: Tensor | None = None
 ) -> Tensor:
-    """||branch(norm(e))|| / ||e|| of ``branch`` of every layer at every token: [L, N] fp64, N the tokens of ids [B, T]
+    """||what is added|| / ||e|| of ``branch`` of every layer at every token: [L, N] fp64, N the tokens of ids [B, T]
     that are not padding (doc_ids [B, T] below 0). Raises ValueError when no token is left."""
     keep = _tokens(ids, doc_ids)
     layers: Iterable[Block] = model.layers  # pyright: ignore[reportAssignmentType]
     with evaluating(model):
         e, rotation, visible = model.embedded(ids, doc_ids, positions=positions)
         if branch == "attn":
-            outs = (layer.attn(layer.attn_norm(e), rotation, visible, None) for layer in layers)
+            outs = (layer.attention_of(e, rotation, visible) for layer in layers)
         else:
-            outs = (layer.mlp(layer.mlp_norm(e)) for layer in layers)
+            outs = (layer.mlp_of(e) for layer in layers)
         return torch.stack([_ratio(out, e)[keep] for out in outs])
 
 

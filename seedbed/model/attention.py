@@ -101,8 +101,11 @@ class Attention(nn.Module):
         blocks = {"q": inner, "k": kv, "v": kv, "gate": self.gate_width}
         self.qkv = FusedLinear(config.d_model, {k: rows for k, rows in blocks.items() if rows}, bias=config.bias)
         self.o = Linear(inner, config.d_model, bias=config.bias)
-        self.q_norm = RMSNorm(a.head_dim, eps=config.norm_eps) if a.qk_norm else None
-        self.k_norm = RMSNorm(a.head_dim, eps=config.norm_eps) if a.qk_norm else None
+        self.q_norm = self.k_norm = None
+        self.norms_heads = a.qk_norm == "head"  # each by itself, or all as one vector
+        if a.qk_norm != "none":
+            q_width, k_width = (a.head_dim, a.head_dim) if self.norms_heads else (inner, kv)
+            self.q_norm, self.k_norm = RMSNorm(q_width, eps=config.norm_eps), RMSNorm(k_width, eps=config.norm_eps)
         # attend's own scale is K^-1/2; another one goes into the queries, where no path and no measure can miss it
         self.query_factor = 1.0 if a.scale is None else a.scale / a.head_dim**-0.5
 
@@ -116,7 +119,11 @@ class Attention(nn.Module):
         qk, v = heads.view(batch, length, -1, self.head_dim).split((n_q + n_kv, n_kv), dim=2)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = qk.split((n_q, n_kv), dim=2)
-            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=2)
+            if self.norms_heads:
+                qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=2)
+            else:
+                qk = torch.cat((self.q_norm(q.flatten(2)), self.k_norm(k.flatten(2))), dim=2)
+                qk = qk.view(batch, length, -1, self.head_dim)
         if rotation is not None:
             qk = rotate(qk, *rotation)
         q, k, v = (y.transpose(1, 2) for y in (*qk.split((n_q, n_kv), dim=2), v))  # [B, heads, T, K]

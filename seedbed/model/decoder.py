@@ -1,4 +1,4 @@
-"""The decoder-only transformer: GPT-2, Llama-like models and the gated model of S0 are configurations of it.
+"""The decoder-only transformer: GPT-2, Llama, Qwen3, OLMo 2, Mistral, S0's gated model are configurations of it.
 
 It knows nothing of initialization, losses or sharding. Shapes: B batch, T tokens, D model width, V vocabulary.
 """
@@ -44,13 +44,13 @@ class GeluMLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm: the stream plus attention of its norm, plus the feed-forward network of its norm."""
-
-    placement = "pre"  # where its norms stand, for the parameter table
+    """The stream plus what attention adds to it, plus what the feed-forward network adds to that."""
 
     def __init__(self, config: "ModelConfig", attend: Attend):
         super().__init__()
         assert config.ffn.d_ff
+        # where its norms stand, as the parameter table calls it: on what a branch reads, or on what it adds
+        self.placement = "pre" if config.norm_placement == "pre" else "branch"
         self.attn_norm = make_norm(config.norm, config.d_model, config.norm_eps, config.bias)
         self.attn = Attention(config, attend)
         self.mlp_norm = make_norm(config.norm, config.d_model, config.norm_eps, config.bias)
@@ -60,12 +60,28 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, rotation: tuple[Tensor, Tensor] | None, visible: Visible, cache: "LayerCache | None"
     ) -> Tensor:  # [B, T, D] -> [B, T, D]
-        x = x + self.attn(self.attn_norm(x), rotation, visible, cache)
-        return x + self.mlp(self.mlp_norm(x))
+        x = x + self.attention_of(x, rotation, visible, cache)
+        return x + self.mlp_of(x)
+
+    def attention_of(
+        self,
+        x: Tensor,
+        rotation: tuple[Tensor, Tensor] | None,
+        visible: Visible = None,
+        cache: "LayerCache | None" = None,
+    ) -> Tensor:
+        """What attention adds to the stream x [B, T, D]."""
+        if self.placement == "pre":
+            return self.attn(self.attn_norm(x), rotation, visible, cache)
+        return self.attn_norm(self.attn(x, rotation, visible, cache))
+
+    def mlp_of(self, x: Tensor) -> Tensor:
+        """What the feed-forward network adds to the stream x [B, T, D]."""
+        return self.mlp(self.mlp_norm(x)) if self.placement == "pre" else self.mlp_norm(self.mlp(x))
 
 
 class Decoder(nn.Module):
-    """A pre-norm decoder. Weights are NaN until an initialization or a checkpoint writes them."""
+    """A decoder. Weights are NaN until an initialization or a checkpoint writes them."""
 
     def __init__(self, config: "ModelConfig", attend: Attend = attend):
         super().__init__()
@@ -124,8 +140,9 @@ class Decoder(nn.Module):
         if self.pos is not None:
             self._check_table(places)
             return x + self.pos(places), None, visible
-        assert self.config.attention.head_dim
-        return x, rotations(places, self.config.attention.head_dim, self.config.rope_theta), visible
+        config = self.config
+        assert config.attention.head_dim
+        return x, rotations(places, config.attention.head_dim, config.rope_theta, config.rope_scaling), visible
 
     def _check_table(self, places: Tensor) -> None:
         """A clear error on a CPU. To look at a GPU's numbers would wait for it: there the lookup itself fails."""

@@ -17,10 +17,12 @@ DEFINITIONS = {
     "tokens / param.": "Tokens of a run over all parameters, a tied head counted once; “without emb.”: over those "
     "outside embeddings and head. Of a difference, the level's own parameters.",
     "FLOPs": "Of forward and backward passes from the first step, counted on paper.",
-    "end slope": "d loss / d ln tokens over the last half of a run's tokens, least squares, mean over seeds.",
-    "d difference / d ln x": "Least-squares slope of each seed's differences over the logarithm of tokens (shares of "
-    "one size) or parameters (sizes of one share). Where a difference is negative, a positive slope means that it "
-    "shrinks.",
+    "end slope": "Change of the loss with a doubling of tokens, nats, mean over seeds: from the run of the next "
+    "smaller share to this one, each with its own cooldown. Where a study has one share it is the slope over log2 "
+    "tokens of the last half of a run, least squares; the cooldown makes that steeper than a longer run would be.",
+    "a doubling": "Change of the difference with a doubling of tokens (shares of one size) or of parameters (sizes of "
+    "one share): least-squares slope of each seed's differences over log2. Where a difference is negative, a positive "
+    "change means that it shrinks.",
     "tokens, ratio": "Tokens that the learner needs to reach the other's final loss, over those that the other took; "
     "geometric mean over seeds. By ends: between the shares of the budget, each a run with its own cooldown; the "
     "parabola through the three nearest, in logarithms. By curves, where there is one share: along the run, whose "

@@ -78,6 +78,7 @@ def curves_figure(
             if own_loss := [row.mean for row in rows if row.size == size]:
                 # the first evaluation is far above the rest, which is what is compared
                 top = sorted(own_loss)[math.ceil(0.85 * len(own_loss)) - 1]
+                top = max([top, *(row.mean for row in ends if row.size == size)])
                 panel.set_ylim(top=top + 0.1 * (top - min(own_loss)) if top > min(own_loss) else None)
         for panel in axes[::COLUMNS]:
             panel.set_ylabel("loss (nats / token)")
@@ -86,7 +87,7 @@ def curves_figure(
 
 def gap_figure(rows: Sequence[DifferenceRow], sizes: Sequence[str]) -> Figure:
     """Difference to the baseline over tokens a parameter, a row of panels a comparison: left with embeddings, right
-    without; a line a size, its points the shares of the budget."""
+    without; a line a size, its points the shares of the budget. Hollow where there is no interval."""
     kinds = list(dict.fromkeys((row.others, row.level) for row in rows))[:MOST_COMPARISONS]
     counts = {
         "tokens_per_parameter": "tokens / parameter",
@@ -100,7 +101,8 @@ def gap_figure(rows: Sequence[DifferenceRow], sizes: Sequence[str]) -> Figure:
                 for index, size in enumerate(sizes):
                     own = [row for row in rows if (row.others, row.level, row.size) == (others, level, size)]
                     own.sort(key=lambda row: row.share)
-                    bars(panel, [getattr(row, field) for row in own], own, **size_look(index, len(sizes), size))
+                    look, points = size_look(index, len(sizes), size), [(row.mean, row.low, row.high) for row in own]
+                    open_bars(panel, [getattr(row, field) for row in own], points, look)
                 panel.axhline(0, color=GREY, linewidth=0.9)
                 log_scale(panel, "x", labels=6)
                 panel.set_xlabel(label if line == len(kinds) - 1 else "")
@@ -112,7 +114,8 @@ def gap_figure(rows: Sequence[DifferenceRow], sizes: Sequence[str]) -> Figure:
 def knob_figure(
     rows: Sequence[KnobRow], optima: Sequence[OptimumRow], axis: str, sizes: Sequence[str], share: float = 1.0
 ) -> Figure:
-    """Final loss over the axis whose optimum is looked for, a panel a size; the optimum is a line with its interval."""
+    """Final loss over the axis whose optimum is looked for, a panel a size; the optimum is a line with its interval.
+    Hollow where a loss has no interval."""
     rows = [row for row in rows if row.share == share]
     kinds = list(dict.fromkeys(row.others for row in rows))
     drawn = [size for size in sizes if any(row.size == size for row in rows)]
@@ -122,7 +125,7 @@ def knob_figure(
             for index, others in enumerate(kinds):
                 own = sorted((r for r in rows if (r.size, r.others) == (size, others)), key=lambda row: row.value)
                 look = arm_look(index, others or "mean over seeds")
-                bars(panel, [row.value for row in own], own, **look)
+                open_bars(panel, [row.value for row in own], [(row.mean, row.low, row.high) for row in own], look)
                 for one in optima:
                     if (one.size, one.others, one.share) != (size, others, share) or one.at is None:
                         continue
@@ -154,6 +157,16 @@ def bars(panel: Axes, x: Sequence[float], rows: Sequence[Any], **look: Any) -> N
     low = [0.0 if row.low is None else row.mean - row.low for row in rows]
     high = [0.0 if row.high is None else row.high - row.mean for row in rows]
     panel.errorbar(x, means, [low, high], capsize=2.5, elinewidth=1, **look)
+
+
+def open_bars(panel: Axes, x: Sequence[float], points: Sequence[tuple[Any, ...]], look: dict[str, Any]) -> None:
+    """(value, low, high) at ``x``, bounds as far as they are there; hollow where one is missing."""
+    low = [0.0 if lower is None else max(0.0, at - lower) for at, lower, _ in points]
+    high = [0.0 if upper is None else max(0.0, upper - at) for at, _, upper in points]
+    panel.errorbar(x, [at for at, _, _ in points], [low, high], capsize=2.5, elinewidth=1, **look)
+    lacking = [(place, at) for place, (at, *bounds) in zip(x, points, strict=True) if None in bounds]
+    hollow: dict[str, Any] = look | {"label": None, "linestyle": "none", "markerfacecolor": "white", "zorder": 3}
+    panel.plot([place for place, _ in lacking], [at for _, at in lacking], **hollow)
 
 
 def arm_look(index: int, label: str) -> dict[str, Any]:

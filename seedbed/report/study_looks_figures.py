@@ -33,6 +33,9 @@ def looks_figure(rows: Sequence[LookRow], arms: Sequence[str], sizes: Sequence[s
                     aside = 0.11 * (index - (len(sizes) - 1) / 2) - (0.03 if when == "before" else -0.03)
                     bars(panel, [arms.index(row.arm) + aside for row in own], own, **look)
             panel.set_title(told)
+            even = [r.mean for r in rows if r.measure == "sink: uniform"] if key[0].startswith("sink") else []
+            if even:
+                panel.axhline(even[0], color=GREY, linewidth=0.9, linestyle=":")
             if all(row.mean > 0 for row in rows if (row.measure, row.part) == key):
                 log_scale(panel, "y", labels=5)
         turned = max(map(len, arms)) > 84 / len(arms)

@@ -11,11 +11,15 @@ def observed_sections(result: StudyResult) -> list[Section]:
     rows = [row for row in result.looks if row.share == 1.0]
     pictures, bars = [], "without error bars" if result.smoke else "bars are 95 % intervals"
     if any((row.measure, row.part) in LOOKS for row in rows):
+        even = (
+            " Dotted: the sink score of even attention." if any(row.measure == "sink: uniform" for row in rows) else ""
+        )
         pictures.append(
             Picture(
                 "looks",
                 looks_figure(rows, result.arms, result.sizes),
-                f"Hollow: before the first step; filled: after the last. Means over seeds, {bars}. The whole budget.",
+                f"Hollow: before the first step; filled: after the last. Means over seeds, {bars}. The whole budget."
+                + even,
                 "Residual flow, masking and sinks by arm and size.",
             )
         )

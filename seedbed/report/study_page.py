@@ -13,15 +13,15 @@ from seedbed.report.study_figures import MOST_COMPARISONS, curves_figure, gap_fi
 from seedbed.report.study_looks_figures import gradients_figure
 from seedbed.report.study_looks_section import observed_sections
 from seedbed.report.study_rows import StudyResult
-from seedbed.report.study_scaling_figures import gains_figure, optimum_figure
+from seedbed.report.study_scaling_figures import gains_figure, optimum_figure, scaling_figure
+from seedbed.report.study_scaling_tables import fits_table, gain_tables, optimum_tables
 from seedbed.report.study_sentences import found, summary_table
+from seedbed.report.study_slopes import change_table, still_falling
 from seedbed.report.study_tables import (
     chosen_table,
     config_tables,
     difference_tables,
-    gain_tables,
     loss_tables,
-    optimum_tables,
     runs_table,
     slope_table,
     status_tables,
@@ -71,8 +71,8 @@ def _tiles(result: StudyResult) -> dict[str, str]:
 
 def _found(result: StudyResult) -> Section:
     problems = [f"No result: {cell.problem}" for cell in result.cells if cell.problem]
-    table = summary_table(result)
-    return Section("What was found", found(result), tables=[table] if table else [], problems=problems)
+    tables = [table for table in (summary_table(result), change_table(result)) if table]
+    return Section("What was found", [*found(result), *still_falling(result)], tables=tables, problems=problems)
 
 
 def _status(result: StudyResult) -> Section:
@@ -112,6 +112,8 @@ def _differences(result: StudyResult) -> list[Section]:
         f" The first {MOST_COMPARISONS} of {kinds} comparisons; the table has all." if kinds > MOST_COMPARISONS else ""
     )
     bars = "One seed: no error bars." if result.smoke else "Bars: 95 % intervals over seeds, uncorrected."
+    if not result.smoke and any(row.low is None for row in result.differences):
+        bars += " Hollow: one seed so far."
     picture = Picture(
         "gaps",
         gap_figure(result.differences, result.sizes),
@@ -161,9 +163,26 @@ def _sizes(result: StudyResult) -> list[Section]:
         return []
     several = len({(row.others, row.level, row.share, row.counted) for row in result.effective_sizes})
     notes = Counter(row.note for row in result.effective_notes)
-    told = [f"In {times} of {several} comparisons: {note}." for note, times in notes.items()]
+    of = "comparisons (level, share, way to count)"
+    told = [
+        f"In all {several} {of}: {note}." if times == several else f"In {times} of {several} {of}: {note}."
+        for note, times in notes.items()
+    ]
     bars = "One seed: no error bars." if result.smoke else "Bars: 95 % intervals, uncorrected."
     pictures = []
+    if any(row.share == 1.0 for row in result.scaling):
+        fitted = any(row.share == 1.0 for row in result.fits)
+        lines = "the fits, means over seeds" if fitted else "drawn from size to size, no fit"
+        kinds = len({(row.others, row.level) for row in result.scaling})
+        more = f" The first {MOST_COMPARISONS} of {kinds} comparisons." if kinds > MOST_COMPARISONS else ""
+        caption = (
+            f"Final loss over parameters, whole budget, of {result.baseline} and of the level that stands above a "
+            f"panel, at the baseline's number of parameters; lines are {lines}. An arrow leads from a size of the "
+            f"level to the size at which {result.baseline} has the same loss; there is none where that lies outside. "
+            f"{bars}{more}"
+        )
+        drawn = scaling_figure(result.scaling, result.fits, result.effective_sizes)
+        pictures.append(Picture("scaling", drawn, caption, "Loss over parameters of each level and the baseline."))
     if any(row.gain is not None and row.share == 1.0 for row in result.effective_sizes):
         caption = (
             f"By how many more parameters {result.baseline} would reach the loss of each level, whole budget. {bars} "
@@ -172,7 +191,8 @@ def _sizes(result: StudyResult) -> list[Section]:
         )
         drawn = gains_figure(result.effective_sizes)
         pictures.append(Picture("effective_size", drawn, caption, "Gain in effective size over parameters."))
-    return [Section("Effective size", told, pictures, gain_tables(result))]
+    tables = [*gain_tables(result), *([fits_table(result)] if result.fits else [])]
+    return [Section("Effective size", told, pictures, tables)]
 
 
 def _optimum(result: StudyResult) -> list[Section]:

@@ -19,6 +19,7 @@ from seedbed.report.study_trend_rows import (
     MovementRow,
     NoteRow,
     OptimumRow,
+    ScalingRow,
     TokenGainRow,
     TokensRow,
     WeightsRow,
@@ -108,7 +109,7 @@ class LossRow:
     bits_per_byte: float | None
     bits_low: float | None
     bits_high: float | None
-    end_slope: float | None  # d loss / d ln tokens, over the last half of the tokens
+    end_slope: float | None  # change with a doubling of tokens: from the next smaller share, or along the last half
     slope_low: float | None
     slope_high: float | None
 
@@ -139,7 +140,7 @@ class DifferenceRow:
 
 @dataclass(frozen=True)
 class SlopeRow:
-    """``d difference / d ln x``: whether the difference shrinks or grows."""
+    """Change of the difference with a doubling: whether it shrinks or grows."""
 
     others: str
     level: str
@@ -190,6 +191,7 @@ class StudyResult:
     curves: Rows[CurveRow]
     gradients: Rows[GradientRow]
     tokens_to_loss: Rows[TokensRow]
+    scaling: Rows[ScalingRow]
     effective_sizes: Rows[GainRow]
     fits: Rows[FitRow]
     effective_notes: Rows[NoteRow]

@@ -8,6 +8,7 @@ from seedbed.report.render import number, signed
 from seedbed.report.sections import TableView
 from seedbed.report.study_rows import DifferenceRow, StudyResult
 from seedbed.report.study_tables import PLACES, p_told, plain_table, span
+from seedbed.report.study_trend_rows import DOUBLING
 
 TOLD_APART = 0.05
 """A difference is told from none where p, after Holm's correction, is at most this."""
@@ -106,29 +107,33 @@ def _power(rows: Sequence[DifferenceRow]) -> str:
 
 def _optima(result: StudyResult) -> list[str]:
     sentences = []
+    unknown: dict[str, list[str]] = {}
     for row in result.optima:
         if row.share < 1:
             continue
         where = ", ".join(filter(None, (row.size, row.others)))
         if row.at is None:
-            sentences.append(f"At {where} the best {result.optimum} is not known: {row.reason}.")
+            unknown.setdefault(row.reason, []).append(where)
         elif result.smoke:
             sentences.append(f"At {where} the loss is lowest at {result.optimum} = {number(row.at)} (one seed).")
         else:
             told = f"95 % interval {span(row.low, row.high, 3)}, {row.n} seeds"
             sentences.append(f"At {where} the loss is lowest at {result.optimum} = {number(row.at)} ({told}).")
+    for reason, places in unknown.items():
+        sentences.append(f"At {'; '.join(places)} the best {result.optimum} is not known: {reason}.")
     for row in result.movements:
-        if row.share < 1 or row.what != "slope over ln width" or result.smoke:
+        if row.share < 1 or row.what != DOUBLING or result.smoke:
             continue
         among = f" among {row.others}" if row.others else ""
         if row.mean is None:
-            sentences.append(f"Whether the best {result.optimum} moves with width{among} is not known: {row.reason}.")
+            reason = row.reason.partition("; ")[0]  # behind it those of single widths, which are told above
+            sentences.append(f"Whether the best {result.optimum} moves with width{among} is not known: {reason}.")
             continue
         told = f"95 % interval {signed(row.low, 2)} to {signed(row.high, 2)}, {_p(row.p)}, {row.n} seeds"
         moves = "moves" if row.p is not None and row.p <= TOLD_APART else "is not seen to move"
         sentences.append(
             f"The best {result.optimum}{among} {moves} with width at one number of tokens, where wider models have "
-            f"fewer a parameter: {signed(row.mean, 2)} for each e-fold of width ({told})."
+            f"fewer a parameter: {signed(row.mean, 2)} for a doubling of width ({told})."
         )
     return sentences
 

@@ -75,17 +75,17 @@ def loss_tables(result: StudyResult) -> list[TableView]:
     """Of the whole budget, and of its shares."""
     columns = ["arm", "size", "share", "tokens", "tokens / param.", "without emb.", "FLOPs", "loss"]
     columns += [] if result.smoke else ["± 95 %", "sd", "seeds"]
-    columns += ["bits / byte", "end slope"]
+    columns += ["bits / byte", "end slope", *([] if result.smoke else ["± 95 %"])]
     rows = []
     for row in result.losses:
         line = [row.arm, row.size, short(row.share), count(row.tokens), number(row.tokens_per_parameter),
                 number(row.tokens_per_non_embedding), number(row.flops), f"{row.mean:.{PLACES}f}"]  # fmt: skip
         if not result.smoke:
-            half = "–" if row.high is None else f"{row.high - row.mean:.{PLACES}f}"
-            line += [half, number(row.std, 2), f"{row.n} of {row.seeds}"]
+            line += [_half(row.mean, row.high), number(row.std, 2), f"{row.n} of {row.seeds}"]
         byte = "–" if row.bits_per_byte is None else f"{row.bits_per_byte:.{PLACES}f}"
-        rows.append([*line, byte, signed(row.end_slope, 2)])
-    return _whole_and_shares(result, "Held-out loss after the last step, nats a token", columns, rows, left=2)
+        steep = [signed(row.end_slope), *([] if result.smoke else [_half(row.end_slope, row.slope_high)])]
+        rows.append([*line, byte, *steep])
+    return whole_and_shares(result, "Held-out loss after the last step, nats a token", columns, rows, left=2)
 
 
 def difference_tables(result: StudyResult) -> list[TableView]:
@@ -99,19 +99,20 @@ def difference_tables(result: StudyResult) -> list[TableView]:
         if not result.smoke:
             line += [between(row.low, row.high), p_told(row.p), p_told(row.p_holm), f"{row.n} of {row.seeds}"]
         rows.append(line)
-    return _whole_and_shares(result, f"Loss less that of {result.baseline}, nats a token", columns, rows, left=3)
+    return whole_and_shares(result, f"Loss less that of {result.baseline}, nats a token", columns, rows, left=3)
 
 
 def slope_table(result: StudyResult) -> TableView:
-    columns = ["level", "among", "over", "at", "points", "d difference / d ln x", *_tested(result)]
+    columns = ["level", "among", "over", "at", "points", "a doubling", *_tested(result)]
     rows = [
         [r.level, r.others or "–", r.over, r.at if r.over == "tokens" else f"share {r.at}", str(r.points),
          signed(r.mean, PLACES), *_test(result, between(r.low, r.high), r.p, r.n)]
         for r in result.slopes
     ]  # fmt: skip
     return plain_table(
-        _smoke(result, "How differences go with tokens and parameters"), columns, rows, 4, len(rows) > MANY
-    )
+        smoke_titled(result, "How differences change with tokens and parameters, nats a token"), columns, rows, 4,
+        len(rows) > MANY,
+    )  # fmt: skip
 
 
 def tokens_table(result: StudyResult) -> TableView:
@@ -121,41 +122,7 @@ def tokens_table(result: StudyResult) -> TableView:
          *_test(result, span(r.low, r.high, 3), r.p, r.n), r.reason]
         for r in result.tokens_to_loss
     ]  # fmt: skip
-    return plain_table(_smoke(result, "Tokens to a loss"), columns, rows, 5, len(rows) > MANY)
-
-
-def gain_tables(result: StudyResult) -> list[TableView]:
-    """Of the whole budget, and of its shares."""
-    columns = ["level", "among", "size", "share", "parameters", "N", "N′", "N′/N − 1"]
-    columns += [*([] if result.smoke else ["95 % interval", "p (Holm)", "seeds"]), "why none"]
-    rows = [
-        [r.level, r.others or "–", r.size, short(r.share), r.counted, count(r.parameters),
-         "–" if r.same_as is None else count(r.same_as), _percent(r.gain),
-         *([] if result.smoke else [_percents(r.low, r.high), p_told(r.p_holm), str(r.n)]), r.reason]
-        for r in result.effective_sizes
-    ]  # fmt: skip
-    how = ", ".join(dict.fromkeys(row.method for row in result.effective_sizes))
-    return _whole_and_shares(result, f"Effective size against {result.baseline}, by {how}", columns, rows, left=5)
-
-
-def optimum_tables(result: StudyResult) -> list[TableView]:
-    columns = ["among", "size", "share", "optimum", *([] if result.smoke else ["95 % interval", "seeds"]), "fit to",
-               "note"]  # fmt: skip
-    rows = []
-    for r in result.optima:
-        line = [r.others or "–", r.size, short(r.share), number(r.at)]
-        line += [] if result.smoke else [span(r.low, r.high, 3), str(r.n)]
-        rows.append([*line, r.points, "; ".join(filter(None, (r.reason, r.notes)))])
-    tables = [plain_table(_smoke(result, f"Best {result.optimum}"), columns, rows, left=2)]
-    if result.movements and not result.smoke:
-        columns = ["among", "share", "widths", "moves by", "95 % interval", "p", "p (Holm)", "seeds", "note"]
-        rows = [
-            [r.others or "–", short(r.share), r.what, signed(r.mean), between(r.low, r.high), p_told(r.p),
-             p_told(r.p_holm), str(r.n), r.reason]
-            for r in result.movements
-        ]  # fmt: skip
-        tables.append(plain_table(f"Whether the best {result.optimum} moves with width", columns, rows, left=3))
-    return tables
+    return plain_table(smoke_titled(result, "Tokens to a loss"), columns, rows, 5)
 
 
 def config_tables(result: StudyResult) -> list[TableView]:
@@ -205,14 +172,19 @@ def plain_table(
     return TableView(title, columns, rows, left, brief=not folded and len(rows) <= BRIEF, folded=folded, notes=notes)
 
 
-def _whole_and_shares(
+def whole_and_shares(
     result: StudyResult, title: str, columns: list[str], rows: list[list[str]], left: int
 ) -> list[TableView]:
-    at, title = columns.index("share"), _smoke(result, title)
+    at, title = columns.index("share"), smoke_titled(result, title)
     whole, shares = [row for row in rows if row[at] == "1"], [row for row in rows if row[at] != "1"]
     folded = [plain_table(f"{title}: shares of the budget", columns, shares, left, folded=True)] if shares else []
     columns, *whole = ([*row[:at], *row[at + 1 :]] for row in (columns, *whole))
     return [plain_table(title, columns, whole, left - (at < left)), *folded]
+
+
+def _half(mean: float | None, high: float | None) -> str:
+    """Half the width of an interval."""
+    return "–" if mean is None or high is None else f"{high - mean:.{PLACES}f}"
 
 
 def _tested(result: StudyResult) -> list[str]:
@@ -223,7 +195,7 @@ def _test(result: StudyResult, interval: str, p: float | None, n: int) -> list[s
     return [] if result.smoke else [interval, p_told(p), str(n)]
 
 
-def _smoke(result: StudyResult, title: str) -> str:
+def smoke_titled(result: StudyResult, title: str) -> str:
     return f"{title} (smoke: one seed)" if result.smoke else title
 
 
@@ -236,11 +208,3 @@ def _ended(finished: int, diverged: int, failed: int, missing: int) -> str:
     """Counts, those of nothing left out."""
     counts = {"finished": finished, "diverged": diverged, "failed": failed, "missing": missing}
     return ", ".join(f"{number} {status}" for status, number in counts.items() if number)
-
-
-def _percents(low: float | None, high: float | None) -> str:
-    return "–" if low is None or high is None else f"{_percent(low)} to {_percent(high)}"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{signed(100 * value, 1)} %"

@@ -5,6 +5,9 @@ Fields are as in study_rows.
 
 from dataclasses import dataclass
 
+DOUBLING = "a doubling"
+"""What a MovementRow of all widths says that it is of."""
+
 
 @dataclass(frozen=True)
 class CurveRow:
@@ -74,6 +77,27 @@ class GainRow:
 
 
 @dataclass(frozen=True)
+class ScalingRow:
+    """Losses of a level and of the baseline at a size, over the seeds that both have: what an effective size rests
+    on."""
+
+    others: str
+    level: str
+    baseline: str
+    size: str
+    share: float
+    counted: str
+    parameters: float  # the baseline's
+    base_mean: float
+    base_low: float | None
+    base_high: float | None
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True)
 class FitRow:
     """``L = floor + scale (N / smallest N)^-exponent`` of one seed."""
 
@@ -132,7 +156,7 @@ class OptimumRow:
 
 @dataclass(frozen=True)
 class MovementRow:
-    """How far the optimum moves with width: by pairs, and by ``d optimum / d ln width`` over all."""
+    """How far the optimum moves with width: by pairs, and with a doubling over all."""
 
     others: str
     share: float

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seedbed.study.effective_size import same_loss
+from seedbed.study.effective_size import by_seeds, same_loss
 from seedbed.study.statistics import Interval, from_zero, mean_interval
 
 Curve = Sequence[tuple[float, float]]
@@ -103,7 +103,7 @@ def ends_to_loss(ends_a: Curve, ends_b: Curve) -> TokensToLoss:
     if len(tokens) < 2 or len(ends_a) < 2:
         raise ValueError("tokens to a loss by the ends of runs take two budgets")
     tokens_a, target = (float(number) for number in ends_a[-1])
-    at = same_loss(np.log(tokens), np.log(losses), math.log(target), "budget")
+    at = same_loss(np.log(tokens), np.log(losses), math.log(target), "learner's", "budget")
     if isinstance(at, str):
         return TokensToLoss(target, tokens_a, None, None, at)
     return TokensToLoss(target, tokens_a, math.exp(at), math.exp(at) / tokens_a, "")
@@ -117,22 +117,22 @@ def tokens_ratio(found: Sequence[TokensToLoss]) -> TokensRatio:
     """
     missing = [one.reason for one in found if one.ratio is None]
     if missing:
-        reason = f"{len(missing)} of {len(found)} seeds have no ratio; the first: {missing[0]}"
-        return TokensRatio(None, None, None, None, len(found), reason)
+        return TokensRatio(None, None, None, None, len(found), by_seeds(missing, len(found)))
     log = from_zero([math.log(one.ratio) for one in found if one.ratio is not None])
     low, high = (None if bound is None else math.exp(bound) for bound in (log.low, log.high))
     return TokensRatio(math.exp(log.mean), low, high, log.p, log.n, "")
 
 
 def end_slope(curve: Curve) -> float | None:
-    """``d loss / d ln tokens`` at the end: the least-squares slope over the points in the last half of the tokens
-    (choice). None where those are fewer than three. The mean over seeds is mean_interval's.
+    """Change of the loss with a doubling of tokens at the end of a run: the least-squares slope over ``log2 tokens`` of
+    the points in the last half of the tokens (choice). None where those are fewer than three. A cooldown makes it
+    steeper than a longer run would be: between runs of two budgets there is no such fault.
 
     Raises ValueError for a curve that is not one.
     """
     tokens, losses = _arrays(curve)
     late = (tokens >= tokens[-1] / 2) & (tokens > 0)
-    return float(np.polyfit(np.log(tokens[late]), losses[late], 1)[0]) if late.sum() >= 3 else None
+    return float(np.polyfit(np.log2(tokens[late]), losses[late], 1)[0]) if late.sum() >= 3 else None
 
 
 def _first_at(curve: Curve, target: float) -> tuple[float | None, str]:

@@ -6,14 +6,15 @@ itself, over arms that share it, and the seeds give a t interval of ``ln(N'/N)``
 """
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq, fminbound, nnls
 
-from seedbed.study.statistics import LEVEL, Difference, from_zero, log_slopes
+from seedbed.study.statistics import LEVEL, Difference, from_zero, per_doubling
 
 Losses = Mapping[int, Mapping[float, float]]
 """Final loss by seed and size, in nats a token; what is missing was not run or has no loss."""
@@ -67,8 +68,8 @@ class EffectiveSize:
     fits: tuple[Fit, ...]
     """One for each seed; none where losses are interpolated."""
     trend: Difference | None
-    """Slope over ``ln N`` of what the fits leave of the gap, arm minus base, tested over seeds: far from zero where the
-    gap changes with size as one ratio at all sizes does not. None where losses are interpolated.
+    """Change with a doubling of N of what the fits leave of the gap, arm minus base, tested over seeds: far from zero
+    where the gap changes with size as one ratio at all sizes does not. None where losses are interpolated.
     """
     notes: tuple[str, ...]
     """What was left out, and what about the fits calls for caution."""
@@ -108,7 +109,7 @@ def effective_size(base: Losses, arm: Losses) -> EffectiveSize:
         return EffectiveSize("fit", tuple(_none(size, len(seeds), reason) for size in sizes), found, None, tuple(notes))
     if bound := [fit.seed for fit in found if fit.floor == 0]:
         notes.append(f"the floor E of seeds {bound} is at its bound, 0: the fit has no curvature to tell it from")
-    trend = log_slopes(sizes, [np.subtract(fit.arm_left, fit.base_left).tolist() for fit in found])
+    trend = per_doubling(sizes, [np.subtract(fit.arm_left, fit.base_left).tolist() for fit in found])
     if trend.p is not None and trend.p < 1 - LEVEL:
         notes.append("the gap changes with size as one ratio does not (p below 0.05): no single gain describes it")
     ratio = from_zero([math.log(fit.base_scale / fit.arm_scale) / fit.exponent for fit in found])
@@ -148,25 +149,26 @@ def _interpolated(n: np.ndarray, base: np.ndarray, losses: np.ndarray, at: int) 
     found = [same_loss(np.log(n), np.log(curve), math.log(loss)) for curve, loss in zip(base, losses, strict=True)]
     reasons = [one for one in found if isinstance(one, str)]
     if reasons:
-        return _none(n[at], len(found), f"{len(reasons)} of {len(found)} seeds: {reasons[0]}")
+        return _none(n[at], len(found), by_seeds(reasons, len(found)))
     return _gain(n[at], from_zero([one - math.log(n[at]) for one in found if not isinstance(one, str)]), n)
 
 
-def same_loss(sizes: np.ndarray, losses: np.ndarray, loss: float, of: str = "size") -> float | str:
+def same_loss(
+    sizes: np.ndarray, losses: np.ndarray, loss: float, whose: str = "baseline's", of: str = "size"
+) -> float | str:
     """Where the curve through ``losses`` [K] at ``sizes`` [K] is ``loss``, all in logarithms, or why it is nowhere;
-    ``of`` is what the reason calls a size.
+    ``whose`` and ``of`` are what the reason calls the curve and a size.
 
     Between two sizes it is the parabola through the three nearest, a line where there are two.
     """
     above = losses - loss  # [K]
     if above[-1] > 0 or above[0] < 0:
-        side = "below the other's at the largest" if above[-1] > 0 else "above the other's at the smallest"
-        return f"the loss is {side} {of}: what is asked for lies outside"
+        return f"better than the {whose} largest {of}" if above[-1] > 0 else f"worse than the {whose} smallest {of}"
     larger = above > 0  # [K]
     larger[0] = True  # also where it is the loss itself
     crossings = np.flatnonzero(np.diff(larger))
     if len(crossings) != 1:
-        return f"the other has this loss at more than one {of}"
+        return f"the {whose} loss is this at more than one {of}"
     left = int(crossings[0])
     near = np.argsort(np.abs(sizes - sizes[left : left + 2].mean()), kind="stable")[:3]
     curve = np.polynomial.Polynomial.fit(sizes[near], above[near], len(near) - 1)
@@ -175,6 +177,11 @@ def same_loss(sizes: np.ndarray, losses: np.ndarray, loss: float, of: str = "siz
         return float(low if curve(low) <= 0 else high)
     found: Any = brentq(curve, low, high)  # the roots of a parabola that is nearly a line lose most digits
     return float(found)
+
+
+def by_seeds(reasons: Sequence[str], seeds: int) -> str:
+    """Why there is no number, in a line: each reason, with how many of so many seeds it is that of."""
+    return "; ".join(f"{times} of {seeds} seeds: {reason}" for reason, times in Counter(reasons).most_common())
 
 
 def _gain(size: float, ratio: Difference, sizes: np.ndarray) -> Gain:

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from seedbed.measure.table import Rows
 from seedbed.report.study_rows import DifferenceRow, LossRow, SlopeRow
-from seedbed.study.compared import Against, Compared, Done, arm, named
+from seedbed.study.compared import Against, BySeed, Compared, Done, arm, named
 from seedbed.study.curves import end_slope
-from seedbed.study.statistics import holm, log_slopes, mean_interval, paired
+from seedbed.study.plan import Cell
+from seedbed.study.statistics import holm, mean_interval, paired, per_doubling
 
 COUNTS = {"parameters": lambda done: done.trial.parameters, "non-embedding parameters": lambda d: d.trial.non_embedding}
 
@@ -21,9 +22,8 @@ def loss_rows(found: Compared) -> Rows[LossRow]:
         bits = [one.outcome.bits_per_byte for one in done.values()]
         known = [value for value in bits if value is not None and math.isfinite(value)]
         byte = mean_interval(known) if len(known) == len(bits) else None
-        slopes = [end_slope(one.outcome.curve) for one in done.values() if one.outcome.curve]
-        steep = [value for value in slopes if value is not None]
-        slope = mean_interval(steep) if steep and len(steep) == len(done) else None
+        slopes = _end_slopes(found, cell, share, done)
+        slope = mean_interval(slopes) if slopes else None
         rows.append(
             LossRow(
                 arm=arm(cell.levels), size=cell.size, share=share, tokens=trial.tokens, parameters=trial.parameters,
@@ -47,8 +47,8 @@ def difference_rows(found: Compared) -> Rows[DifferenceRow]:
 
 
 def slope_rows(found: Compared) -> Rows[SlopeRow]:
-    """How differences go with tokens, over the shares of a size, and with parameters, over the sizes of a share; over
-    the seeds that have all of them."""
+    """How differences change with a doubling of tokens, over the shares of a size, and of parameters, over the sizes of
+    a share; over the seeds that have all of them."""
     rows: Rows[SlopeRow] = Rows()
     for one in found.against():
         pairs = {share: found.pairs(one, share) for share in found.shares}
@@ -61,6 +61,20 @@ def slope_rows(found: Compared) -> Rows[SlopeRow]:
             for over, counted in COUNTS.items():
                 rows += _slope(found, alike[0], over, f"{share:g}", [(counted(p[0][1]), p) for p in pairs])
     return rows
+
+
+def _end_slopes(found: Compared, cell: Cell, share: float, done: BySeed) -> list[float]:
+    """Of each seed the change of loss with a doubling of tokens up to ``share``: from the next smaller one, a run with
+    a cooldown of its own, and along the run where a study has one share. None of them where a seed has none."""
+    if len(found.shares) == 1:
+        slopes = [end_slope(one.outcome.curve) if one.outcome.curve else None for one in done.values()]
+        known = [slope for slope in slopes if slope is not None]
+        return known if len(known) == len(done) else []
+    before = found.done(cell, max((other for other in found.shares if other < share), default=0.0))
+    if not done.keys() <= before.keys():
+        return []
+    pairs = [(before[seed], one) for seed, one in done.items()]
+    return [(end.loss - first.loss) / math.log2(end.trial.tokens / first.trial.tokens) for first, end in pairs]
 
 
 def _difference(found: Compared, one: Against, share: float) -> DifferenceRow | None:
@@ -94,7 +108,7 @@ def _slope(
     seeds = sorted(set.intersection(*map(set, gaps))) if gaps else []
     if len({x for x, _ in points}) < 2 or not seeds:
         return []
-    slope = log_slopes([x for x, _ in points], [[gap[seed] for gap in gaps] for seed in seeds])
+    slope = per_doubling([x for x, _ in points], [[gap[seed] for gap in gaps] for seed in seeds])
     told = one.others, one.level, _baseline(found), over, at, len(points)
     return [SlopeRow(*told, slope.mean, slope.low, slope.high, slope.p, slope.n)]
 

@@ -9,7 +9,7 @@ from numpy.polynomial import Polynomial
 from scipy import stats
 from scipy.optimize import fminbound
 
-from seedbed.study.statistics import LEVEL, Difference, holm, log_slopes, paired
+from seedbed.study.statistics import LEVEL, Difference, holm, paired, per_doubling
 
 Losses = Mapping[int, Mapping[float, float]]
 """Final loss by seed and value of the knob, in nats a token; what is missing was not run or has no loss."""
@@ -50,7 +50,7 @@ class Pair:
 @dataclass(frozen=True)
 class Movement:
     slope: Difference | None
-    """``d optimum / d ln width``: the mean over seeds of each one's slope."""
+    """Of the optimum with a doubling of width: the mean over seeds of each one's slope over ``log2 width``."""
     pairs: tuple[Pair, ...]
     widths: tuple[float, ...]
     """Those with an optimum that has both bounds."""
@@ -101,8 +101,8 @@ def optimum(losses: Losses) -> Optimum:
 
 
 def movement(optima: Mapping[float, Optimum]) -> Movement:
-    """Whether the optimum moves with width, from the optima by width: differences of pairs of widths and a slope over
-    the logarithm of width, over the seeds that all have.
+    """Whether the optimum moves with width, from the optima by width: differences of pairs of widths and the change
+    with a doubling of width, over the seeds that all have.
 
     Only optima with both bounds are used: without them the seeds' values have no well-defined spread. Raises ValueError
     where no two widths share a seed.
@@ -123,7 +123,7 @@ def movement(optima: Mapping[float, Optimum]) -> Movement:
     known = [one.p for _, _, one in moved if one.p is not None]
     corrected = holm(known) if len(known) == len(moved) else [None] * len(moved)
     pairs = tuple(Pair(a, b, one, p) for (a, b, one), p in zip(moved, corrected, strict=True))
-    slope = log_slopes(widths, np.transpose([found[width] for width in widths]).tolist())
+    slope = per_doubling(widths, np.transpose([found[width] for width in widths]).tolist())
     return Movement(slope, pairs, tuple(widths), "; ".join(reasons))
 
 

@@ -13,7 +13,8 @@ from seedbed.study.looks import gradient_rows, look_rows, token_gain_rows, weigh
 from seedbed.study.losses import difference_rows, loss_rows, slope_rows
 from seedbed.study.outcome import Outcome
 from seedbed.study.plan import Plan
-from seedbed.study.trends import curve_rows, knob_rows, optimum_rows, size_rows, tokens_rows
+from seedbed.study.sizes import size_rows
+from seedbed.study.trends import curve_rows, knob_rows, optimum_rows, tokens_rows
 from seedbed.study.trial import ELSEWHERE, Cell, Trial
 from seedbed.train.run import flat
 
@@ -28,7 +29,7 @@ def results(plan: Plan, outcomes: Mapping[str, Outcome], runs: Path) -> StudyRes
     rows = _run_rows(found, outcomes, runs)
     curves, curve_problems = curve_rows(found)
     tokens, token_problems = tokens_rows(found)
-    gains, fits, notes, size_problems = size_rows(found)
+    sizes = size_rows(found)
     optima, movements, optimum_problems = optimum_rows(found)
     token_gains, gain_problems = token_gain_rows(found)
     configs, shared = _configs(found)
@@ -42,12 +43,13 @@ def results(plan: Plan, outcomes: Mapping[str, Outcome], runs: Path) -> StudyRes
         tuned_paths=[] if spec.tune is None else list(spec.tune.grid), shares=found.shares,
         runs=rows, cells=_cell_rows(found, outcomes, rows), tuning=_tune_rows(plan, outcomes),
         losses=loss_rows(found), differences=difference_rows(found), slopes=slope_rows(found),
-        curves=curves, gradients=gradient_rows(found), tokens_to_loss=tokens, effective_sizes=gains, fits=fits,
-        effective_notes=notes, knob=knob_rows(found), optima=optima, movements=movements, looks=look_rows(found),
-        weights=weights_rows(found), token_gains=token_gains, configs=configs, shared=shared,
+        curves=curves, gradients=gradient_rows(found), tokens_to_loss=tokens, scaling=sizes.scaling,
+        effective_sizes=sizes.gains, fits=sizes.fits, effective_notes=sizes.notes, knob=knob_rows(found), optima=optima,
+        movements=movements, looks=look_rows(found), weights=weights_rows(found), token_gains=token_gains,
+        configs=configs, shared=shared,
         specification=spec.dump(), data=kept,
         versions=_versions(done), threads=_counted(Counter(str(one.threads) for one in done)),
-        problems=[*curve_problems, *token_problems, *size_problems, *optimum_problems, *gain_problems],
+        problems=[*curve_problems, *token_problems, *sizes.problems, *optimum_problems, *gain_problems],
     )  # fmt: skip
 
 

@@ -65,15 +65,16 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Difference:
     return _tested(np.subtract(b, a), np.max(np.abs([a, b]), initial=0))
 
 
-def log_slopes(x: Sequence[float], rows: Sequence[Sequence[float]]) -> Difference:
-    """Mean over seeds of the least-squares slope of values over ``ln x``, for each seed by itself.
+def per_doubling(x: Sequence[float], rows: Sequence[Sequence[float]]) -> Difference:
+    """Mean over seeds of how values change with a doubling of ``x``: the least-squares slope over ``log2 x``, for each
+    seed by itself.
 
     ``rows`` [S, K] are the values of each seed at ``x`` [K], such as gaps over model sizes. Raises ValueError for fewer
     than two different x, an x that is not positive, and as from_zero.
     """
     if len(set(x)) < 2 or min(x) <= 0:
         raise ValueError(f"no slope over the logarithms of {list(x)}")
-    return _tested(np.polyfit(np.log(x), np.transpose(rows), 1)[0], np.max(np.abs(rows), initial=0))
+    return _tested(np.polyfit(np.log2(x), np.transpose(rows), 1)[0], np.max(np.abs(rows), initial=0))
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -1,31 +1,21 @@
-"""What a study says beyond its last losses: learning curves, tokens to a loss, effective size, optimum."""
+"""What a study says beyond its last losses: learning curves, tokens to a loss, optimum."""
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 from seedbed.measure.table import Rows
 from seedbed.report.study_trend_rows import (
+    DOUBLING,
     CurveRow,
-    FitRow,
-    GainRow,
     KnobRow,
     MovementRow,
-    NoteRow,
     OptimumRow,
     TokensRow,
 )
 from seedbed.study.compared import Against, BySeed, Compared, arm, named, together, without
 from seedbed.study.curves import Curve, band, ends_to_loss, tokens_ratio, tokens_to_loss
-from seedbed.study.effective_size import effective_size
 from seedbed.study.optimum import Optimum, movement, optimum
 from seedbed.study.plan import Cell
-from seedbed.study.statistics import Difference, holm, mean_interval
-
-COUNTED = {"all parameters": lambda done: done.trial.parameters, "without embeddings": lambda d: d.trial.non_embedding}
-
-SLOPE = "slope over ln width"
+from seedbed.study.statistics import Difference, mean_interval
 
 
 def curve_rows(found: Compared) -> tuple[Rows[CurveRow], list[str]]:
@@ -81,49 +71,6 @@ def _ends(found: Compared, one: Against) -> list[tuple[Curve, Curve]]:
     return list(zip(base, level, strict=True))
 
 
-def size_rows(found: Compared) -> tuple[Rows[GainRow], Rows[FitRow], Rows[NoteRow], list[str]]:
-    """Effective size of each level at each share, with embeddings counted and without."""
-    gains, fits, notes, problems = Rows[GainRow](), Rows[FitRow](), Rows[NoteRow](), []
-    if len(found.sizes) < 2:
-        return gains, fits, notes, problems
-    base = named(found.plan.spec.compare.axis, found.plan.spec.compare.baseline)
-    for kind, alike in _kinds(found).items():
-        for share in found.shares:
-            for counted in COUNTED:
-                told = f"effective size of {', '.join(filter(None, (kind[1], kind[0])))}, share {share:g}, {counted}"
-                try:
-                    size = effective_size(*_by_size(found, alike, share, counted))
-                except ValueError as error:
-                    problems.append(f"{told}: {error}")
-                    continue
-                notes += [NoteRow(*kind, share, counted, note) for note in size.notes]
-                names = _names(found, alike, share, counted)
-                trend_p = None if size.trend is None else size.trend.p
-                for one in size.gains:
-                    numbers = one.same_as, one.gain, one.low, one.high, one.p, one.n, one.reason
-                    place = *kind, base, names[one.size], share, counted, size.method, one.size
-                    gains.append(GainRow(*place, *numbers, trend_p, None))
-                for fit in size.fits:
-                    left = [*fit.base_left, *fit.arm_left]
-                    rms = math.sqrt(sum(one * one for one in left) / len(left))
-                    scales = fit.floor, fit.exponent, fit.base_scale, fit.arm_scale, rms
-                    fits.append(FitRow(*kind, share, counted, fit.seed, *scales))
-    return _corrected(gains), fits, notes, problems
-
-
-def _corrected(gains: Rows[GainRow]) -> Rows[GainRow]:
-    """With Holm's p: a fit is one test for all its sizes, an interpolation one for each."""
-
-    def test(row: GainRow) -> tuple[Any, ...]:
-        return row.others, row.level, row.share, row.counted, None if row.method == "fit" else row.parameters
-
-    found: dict[tuple[Any, ...], float] = {}
-    for share, counted in dict.fromkeys((row.share, row.counted) for row in gains):
-        family = {test(r): r.p for r in gains if (r.share, r.counted) == (share, counted) and r.p is not None}
-        found |= dict(zip(family, holm(list(family.values())), strict=True))
-    return Rows(row if row.p is None else replace(row, p_holm=found[test(row)]) for row in gains)
-
-
 def knob_rows(found: Compared) -> Rows[KnobRow]:
     """Final losses over the axis whose optimum is looked for."""
     axis, rows = found.plan.spec.optimum, Rows[KnobRow]()
@@ -171,9 +118,9 @@ def _movements(others: str, share: float, by_width: Mapping[float, Optimum]) -> 
     try:
         found = movement(by_width)
     except ValueError as error:
-        return [_moved(others, share, SLOPE, None, None, str(error))]
-    rows = [_moved(others, share, SLOPE, found.slope, None, found.reason)]
-    for pair in found.pairs:
+        return [_moved(others, share, DOUBLING, None, None, str(error))]
+    rows = [_moved(others, share, DOUBLING, found.slope, None, found.reason)]
+    for pair in found.pairs if len(found.widths) > 2 else ():  # of two the doubling says it all
         rows.append(_moved(others, share, f"{pair.narrow:g} to {pair.wide:g}", pair.moved, pair.p_holm, ""))
     return rows
 
@@ -184,37 +131,6 @@ def _moved(
     if one is None:
         return MovementRow(others, share, what, None, None, None, None, None, 0, reason)
     return MovementRow(others, share, what, one.mean, one.low, one.high, one.p, p_holm, one.n, reason)
-
-
-def _kinds(found: Compared) -> dict[tuple[str, str], list[Against]]:
-    """Comparisons by (others, level): one a size."""
-    kinds: dict[tuple[str, str], list[Against]] = {}
-    for one in found.against():
-        kinds.setdefault((one.others, one.level), []).append(one)
-    return kinds
-
-
-def _by_size(
-    found: Compared, alike: Sequence[Against], share: float, counted: str
-) -> tuple[dict[int, dict[float, float]], dict[int, dict[float, float]]]:
-    """Losses of baseline and level by seed and size. The size is the baseline's where the level has more parameters,
-    such as a gate's: the question is which baseline does as well."""
-    base: dict[int, dict[float, float]] = {}
-    level: dict[int, dict[float, float]] = {}
-    for one in alike:
-        done = found.done(one.base, share)
-        for runs, losses in ((done, base), (found.done(one.cell, share), level)):
-            if done:
-                size = COUNTED[counted](next(iter(done.values())))
-                for seed, run in runs.items():
-                    losses.setdefault(seed, {})[size] = run.loss
-    return base, level
-
-
-def _names(found: Compared, alike: Sequence[Against], share: float, counted: str) -> dict[float, str]:
-    """Names of sizes by the parameters of the baseline."""
-    done = {one.cell.size: found.done(one.base, share) for one in alike}
-    return {COUNTED[counted](next(iter(runs.values()))): size for size, runs in done.items() if runs}
 
 
 def _by_value(found: Compared, cells: Sequence[Cell], share: float) -> dict[int, dict[float, float]]:

@@ -23,6 +23,12 @@ ELSEWHERE = (
 )  # fmt: skip
 """Fields that decide where a run lies and how it is kept, not what comes out of it."""
 
+LATER = {"model.norm_placement": "pre", "model.rope_scaling": None, "optim.muon.embeddings": "adamw"}
+"""Fields that earlier releases did not have, with what their runs did: at that value they are not part of a key."""
+
+RENAMED = {"model.attention.qk_norm": {"none": False, "head": True}}
+"""Values of a field, as earlier releases had them."""
+
 Stage = Literal["tune", "compare"]
 
 
@@ -82,10 +88,16 @@ class Trial:
 
 def run_key(config: Config, store: Store) -> str:
     """A hash of everything that decides what comes out of a run: its configuration but for ELSEWHERE, the content of
-    its store, and that of the files it starts from (train.init_from, init.checkpoint, init.cohort). Raises InputError
-    where train.init_from has no weights; a checkpoint or cohort that is not there counts by its path.
+    its store, and that of the files it starts from (train.init_from, init.checkpoint, init.cohort). A run that an
+    earlier release could make has the key that it gave. Raises InputError where train.init_from has no weights; a
+    checkpoint or cohort that is not there counts by its path.
     """
-    values = {path: value for path, value in flat(config.dump()).items() if path not in ELSEWHERE}
+    told = flat(config.dump())
+    values = {
+        path: RENAMED.get(path, {}).get(value, value) if isinstance(value, str) else value
+        for path, value in told.items()
+        if path not in ELSEWHERE and not (path in LATER and value == LATER[path])
+    }
     if config.train.init_from is not None:
         values["train.init_from"] = _weights_hash(config.train.init_from)
     for path in ("init.checkpoint", "init.cohort"):

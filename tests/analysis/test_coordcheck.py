@@ -22,7 +22,7 @@ from seedbed.report.preflight_rows import FLAT_SLOPE
 MUP = InitConfig(law="mup", base_width=32)
 WIDTHS = (32, 64, 128, 256)
 GPT2 = ["model.position=learned", "model.norm=layernorm", "model.bias=true", "model.ffn.kind=gelu"]
-GATED = ["model.attention.gate=elementwise", "model.attention.qk_norm=true", "model.attention.n_kv_heads=4"]
+GATED = ["model.attention.gate=elementwise", "model.attention.qk_norm=head", "model.attention.n_kv_heads=4"]
 
 
 def config(*overrides: str) -> Config:

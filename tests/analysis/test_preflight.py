@@ -80,7 +80,7 @@ def test_what_predicts_nothing_does_not_dilute_the_loss():
 
 
 def test_norms_of_queries_and_keys_and_learned_positions_are_measured_too():
-    arm = measure_arm(config(*GPT2, "model.attention.qk_norm=true"), batch())
+    arm = measure_arm(config(*GPT2, "model.attention.qk_norm=head"), batch())
     assert len(arm.residual.qk_norms) == 6
     assert {row.role for row in arm.first.gradients} > {"pos", "bias", "norm.bias"}
 

@@ -53,6 +53,16 @@ def refusal(*overrides: str, path: str | None = None) -> str:
         ("train.steps.x=1", ["train.steps.x"]),
         ("optim.name=adamw optim.muon.momentum=0.9", ["optim", "muon's options are not read"]),
         ("model.position=learned model.rope_theta=5e5", ["rope_theta is not read"]),
+        (
+            'model.position=learned model.rope_scaling={"factor":8,"original_max_seq_len":64}',
+            ["rope_scaling is not read"],
+        ),
+        (
+            'model.rope_scaling={"factor":8,"original_max_seq_len":64,"low_freq_factor":4}',
+            ["model.rope_scaling", "low_freq_factor=4", "high_freq_factor=4"],
+        ),
+        ("model.norm_placement=sandwich", ["model.norm_placement", "pre | post"]),
+        ("model.attention.qk_norm=hole", ["model.attention.qk_norm", "'whole'", "none | head | whole"]),
         ("optim.muon.ns_steps=3", ["optim.muon.ns_steps", "5"]),
         ("optim.betsa=[0.9,0.9] optim.lrr=1", ["and 1 more"]),
         ("model=[1", ["model=[1"]),
@@ -154,6 +164,24 @@ def test_an_empty_file_or_section_sets_nothing(tmp_path):
         path.write_text(text)
         assert Config.load(str(path)) == Config()
         assert Config.load(str(path), ["train.steps=7", "init.law=gpt2"]).train.steps == 7
+
+
+@pytest.mark.parametrize(("told", "read"), [("true", "head"), ("false", "none"), ("whole", "whole")])
+def test_the_switch_of_older_configurations_is_read(told, read):
+    config = Config.load(None, [f"model.attention.qk_norm={told}"])
+    assert config.model.attention.qk_norm == read
+    assert f"qk_norm: {read}" in to_yaml(config)
+
+
+def test_a_section_that_may_be_missing_stays_so(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("model: {rope_scaling: }\n")
+    assert Config.load(str(path)) == from_tree(parse_yaml(to_yaml(Config()), "test"), "test") == Config()
+    scaled = Config.load(str(path), ["model.rope_scaling.factor=8", "model.rope_scaling.original_max_seq_len=64"])
+    assert "model.rope_scaling.original_max_seq_len: is missing" in refusal("model.rope_scaling.factor=8")
+    assert scaled.model.rope_scaling is not None
+    assert scaled.model.rope_scaling.high_freq_factor == 4.0
+    assert from_tree(parse_yaml(to_yaml(scaled), "test"), "test") == scaled
 
 
 def test_scalars_are_those_of_yaml_1_2(tmp_path):

@@ -41,7 +41,7 @@ def test_roles_widths_and_blocks_of_the_gated_decoder():
     [
         [],
         ["model.bias=true", "model.norm=layernorm", "model.position=learned", "model.ffn.kind=gelu", "model.tied=true"],
-        ["model.attention.gate=headwise", "model.attention.qk_norm=true"],
+        ["model.attention.gate=headwise", "model.attention.qk_norm=head"],
     ],
 )
 def test_each_parameter_is_covered_exactly_once(overrides):

@@ -57,7 +57,7 @@ def test_residual_scaling_is_applied(n_layers):  # case 28
 
 
 def test_nothing_is_left_undrawn_after_meta_construction():  # case 29
-    config = Config.load(None, ["model.vocab_size=128", "model.tied=true", "model.attention.qk_norm=true"]).model
+    config = Config.load(None, ["model.vocab_size=128", "model.tied=true", "model.attention.qk_norm=head"]).model
     with torch.device("meta"):
         model = Decoder(config)
     with pytest.raises(InputError, match="materialize_"):

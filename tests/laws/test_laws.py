@@ -106,9 +106,17 @@ def test_deepnorm_scales_values_outputs_and_feed_forward():
 def test_deepnorm_is_refused_unless_the_model_is_post_norm():
     with pytest.raises(InputError, match="this one is pre-norm"):
         std("attn.q", "deepnorm", {"post_norm": True}, placement="pre")
+    with pytest.raises(InputError, match="this one is not, it norms what its branches add; use gpt2"):
+        std("attn.q", "deepnorm", {"post_norm": True}, placement="branch")
     for placement in (None, "post"):  # a post-norm block need not multiply its stream
         with pytest.raises(InputError, match="post_norm=true"):
             std("attn.q", "deepnorm", placement=placement)
+
+
+def test_balanced_is_refused_where_a_norm_decides_how_large_a_branch_is():
+    assert std("attn.o", "balanced", placement="pre", maps=2) == std("attn.o", "balanced", maps=2)
+    with pytest.raises(InputError, match="a norm stands behind each branch; use gamma, or model.norm_placement=pre"):
+        std("attn.o", "balanced", placement="branch", maps=2)
 
 
 def test_reuse_copies_all_but_the_token_embeddings():

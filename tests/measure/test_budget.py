@@ -17,7 +17,7 @@ ROLES = ("attn.q", "attn.k", "attn.v", "attn.gate", "attn.o", "mlp.gate", "mlp.u
 VARIANTS = {
     "plain": {},
     "gqa": {"attention": {"n_heads": 4, "n_kv_heads": 2, "head_dim": 4}},
-    "elementwise gate": {"attention": {"gate": "elementwise", "qk_norm": True}},
+    "elementwise gate": {"attention": {"gate": "elementwise", "qk_norm": "head"}},
     "headwise gate": {"attention": {"gate": "headwise"}},
     "gpt2": {"norm": "layernorm", "position": "learned", "bias": True, "ffn": {"kind": "gelu"}},
 }

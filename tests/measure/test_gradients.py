@@ -25,7 +25,7 @@ def test_one_role_by_hand():
 
 
 def test_every_part_of_a_model_counts_once_in_the_order_of_roles():
-    options = {"n_heads": 4, "n_kv_heads": 2, "gate": "headwise", "qk_norm": True}
+    options = {"n_heads": 4, "n_kv_heads": 2, "gate": "headwise", "qk_norm": "head"}
     config = ModelConfig.model_validate({"vocab_size": 20, "d_model": 16, "n_layers": 2, "attention": options})
     model = Decoder(config)
     generator = torch.Generator().manual_seed(0)

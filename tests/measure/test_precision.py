@@ -18,7 +18,7 @@ DOCS = torch.tensor([[0] * 9 + [1] * 15, [2] * 24])
 VARIANTS = {
     "plain": {},
     "gqa": {"attention": {"n_heads": 4, "n_kv_heads": 2}, "tied": True},
-    "gated, qk-norm": {"attention": {"gate": "elementwise", "qk_norm": True}},
+    "gated, qk-norm": {"attention": {"gate": "elementwise", "qk_norm": "head"}},
     "headwise": {"attention": {"gate": "headwise"}},
     "gpt2": {"norm": "layernorm", "position": "learned", "bias": True, "ffn": {"kind": "gelu"}},
 }

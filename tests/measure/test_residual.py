@@ -87,7 +87,7 @@ def test_branches_that_write_nothing_have_no_flow():
 
 
 def test_qk_norms_are_apart():
-    report = residual_report(decoder(attention={"qk_norm": True}), IDS)
+    report = residual_report(decoder(attention={"qk_norm": "head"}), IDS)
     assert [norm.name for norm in report.norms] == [
         *(f"layers.{i}.{part}" for i in range(3) for part in ("attn_norm", "mlp_norm")), "norm",
     ]  # fmt: skip

@@ -86,7 +86,7 @@ def test_no_query_is_an_error():
         sink_scores(torch.ones(1, 1, 2, 2), torch.tensor([[0, 1]]))
 
 
-@pytest.mark.parametrize("attention", [{}, {"n_kv_heads": 2}, {"qk_norm": True, "gate": "headwise"}])
+@pytest.mark.parametrize("attention", [{}, {"n_kv_heads": 2}, {"qk_norm": "head", "gate": "headwise"}])
 def test_packed_rows_score_as_their_documents_alone(attention):
     model = decoder(**attention)
     ids = torch.randint(50, (1, 12), generator=torch.Generator().manual_seed(1))

@@ -21,7 +21,7 @@ GPT2 = [
     "model.tied=true",
 ]  # fmt: skip
 LLAMA = ["model.attention.n_kv_heads=2", "model.norm_eps=1e-5"]
-QWEN = ["model.attention.qk_norm=true", "model.attention.gate=headwise", "model.attention.head_dim=8"]
+QWEN = ["model.attention.qk_norm=head", "model.attention.gate=headwise", "model.attention.head_dim=8"]
 SHAPES = {"gated": GATED, "gpt2": GPT2, "llama": LLAMA, "qwen": QWEN}
 
 

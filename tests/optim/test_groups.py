@@ -15,7 +15,7 @@ from seedbed.optim.groups import build_optimizers, group_of
 from seedbed.optim.muon import Muon
 
 GPT2 = ["model.position=learned", "model.norm=layernorm", "model.bias=true", "model.ffn.kind=gelu", "model.tied=true"]
-GATED = ["model.attention.gate=elementwise", "model.attention.qk_norm=true"]
+GATED = ["model.attention.gate=elementwise", "model.attention.qk_norm=head"]
 
 
 def config(*overrides):

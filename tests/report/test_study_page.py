@@ -12,9 +12,11 @@ from seedbed.report.sections import Page, page_html
 from seedbed.report.study_compare_page import study_compare_page
 from seedbed.report.study_figures import curves_figure, gap_figure, knob_figure, tuning_figure
 from seedbed.report.study_page import study_page
-from seedbed.report.study_rows import study_tables
-from seedbed.report.study_scaling_figures import gains_figure, optimum_figure
+from seedbed.report.study_rows import SlopeRow, study_tables
+from seedbed.report.study_scaling_figures import gains_figure, optimum_figure, scaling_figure
 from seedbed.report.study_sentences import found, summary_table
+from seedbed.report.study_slopes import change_table, still_falling
+from seedbed.report.study_trend_rows import FitRow
 from seedbed.study.compare import compare
 from seedbed.study.outcome import Outcome
 from seedbed.study.results import results
@@ -48,7 +50,7 @@ def test_sections_from_question_to_configuration(result):
         "What the models look like", "What each arm chose", "How far it is", "What was run",
     ]  # fmt: skip
     assert [picture.name for picture in page.pictures] == [
-        "gaps", "optimum", "curves", "gradients", "looks", "weights", "token_gains", "tuning",
+        "gaps", "optimum", "scaling", "curves", "gradients", "looks", "weights", "token_gains", "tuning",
     ]  # fmt: skip
     assert page.provenance["command"] == "seedbed study report X"
     assert page.provenance["in all"].startswith(f"{len({row.key for row in result.runs})} runs, ")
@@ -198,6 +200,61 @@ def test_optima_and_gains_over_size(result):
     gain = replace(result.effective_sizes[0], share=1.0, counted="all parameters", parameters=1e4, gain=0.25, low=0.1)
     figure = gains_figure([gain, replace(gain, parameters=2e4, gain=None), replace(gain, share=0.5)])
     assert list(figure.axes[0].containers[0].lines[0].get_ydata()) == [25.0]
+
+
+def test_loss_over_parameters_with_fit_and_arrows(result):
+    first = replace(result.scaling[0], share=1.0, counted="all parameters", base_mean=4.0, mean=3.8, parameters=1e4)
+    rows = [first, replace(first, parameters=4e4, base_mean=3.5, mean=3.4)]
+    rows += [replace(row, counted="without embeddings") for row in rows]
+    place = first.others, first.level
+    gain = replace(
+        result.effective_sizes[0], level=first.level, share=1.0, counted="all parameters", parameters=1e4, gain=0.6,
+        same_as=1.6e4,
+    )  # fmt: skip
+    figure = scaling_figure(rows, [], [gain, replace(gain, parameters=4e4, same_as=None)])
+    left, right = figure.axes
+    base, level = (container.lines[0] for container in left.containers)
+    assert (list(base.get_ydata()), list(level.get_ydata())) == ([4.0, 3.5], [3.8, 3.4])
+    assert base.get_linestyle() == "-"
+    (arrow,) = left.texts
+    assert (arrow.xy, arrow.xyann) == ((1.6e4, 3.8), (1e4, 3.8))
+    assert list(right.texts) == []
+    fits = [FitRow(*place, 1.0, "all parameters", 0, 1.0, 0.5, scale, 2.8, 0.0) for scale in (2.9, 3.1)]
+    fitted = scaling_figure(rows, fits, []).axes[0]
+    assert fitted.containers[0].lines[0].get_linestyle() == "None"
+    curve = next(line for line in fitted.lines if len(line.get_xdata()) > 2)
+    assert list(curve.get_ydata())[:: len(curve.get_ydata()) - 1] == pytest.approx([4.0, 2.5])  # 1 + 3, 1 + 3 / 2
+
+
+def test_slopes_at_the_end_and_of_differences(result):
+    losses = [replace(result.losses[0], share=1.0, arm=arm, size="2x16", end_slope=slope)
+              for arm, slope in (("a", -0.2), ("b", -0.31), ("c", None))]  # fmt: skip
+    assert still_falling(replace(result, losses=Rows(losses))) == [
+        "At the end the loss changes with a doubling of tokens, from the next smaller share of the budget, by −0.310 "
+        "(b, 2x16) to −0.200 (a, 2x16) nats a token."
+    ]
+    assert still_falling(replace(result, losses=Rows(losses[2:]))) == []
+    slope = SlopeRow("", "gamma 1.0", "gamma 0.5", "tokens", "2x16", 2, -0.05, -0.07, -0.03, 0.01, 3)
+    view = change_table(replace(result, slopes=Rows([slope, replace(slope, over="parameters", at="1")])))
+    assert view is not None
+    assert [cell.replace("\u00a0", " ") for cell in view.rows[0]] == ["gamma 1.0", "−0.050 ± 0.020", "–"]
+    assert len(view.rows) == 1
+    assert change_table(replace(result, slopes=Rows())) is None
+
+
+def test_unknown_optima_are_told_once(result):
+    rows = [replace(one, at=None, reason="at the edge: x") for one in result.optima if one.share == 1.0]
+    text = found(replace(result, optima=Rows(rows), movements=Rows()))
+    assert "At 2x16; 2x32 the best gamma is not known: at the edge: x." in text
+
+
+def test_a_point_of_one_seed_is_hollow(result):
+    row = next(row for row in result.differences if row.share == 1.0)
+    half = replace(row, share=0.5, low=None, high=None, tokens_per_parameter=row.tokens_per_parameter / 2)
+    panel = gap_figure([row, half], result.sizes).axes[0]
+    (hollow,) = (line for line in panel.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata()))
+    assert list(hollow.get_xdata()) == [half.tokens_per_parameter]
+    assert "Hollow: one seed so far." in told(study_page(replace(result, differences=Rows([row, half])), {}))
 
 
 def test_two_studies(result, tiny_store, tmp_path):

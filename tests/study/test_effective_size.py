@@ -56,12 +56,9 @@ def test_nothing_is_extrapolated():
     assert [gain.gain is None for gain in worse] == [True, False, False, False, False]
     few = effective_size(losses(sizes=SIZES[:3]), losses(0.5, sizes=SIZES[:3])).gains
     assert [gain.gain is None for gain in few] == [False, False, True]
-    assert (
-        few[-1].reason
-        == "3 of 3 seeds: the loss is below the other's at the largest size: what is asked for lies outside"
-    )
+    assert few[-1].reason == "3 of 3 seeds: better than the baseline's largest size"
     few = effective_size(losses(sizes=SIZES[:3]), losses(-0.3, sizes=SIZES[:3])).gains
-    assert few[0].reason.endswith("above the other's at the smallest size: what is asked for lies outside")
+    assert few[0].reason.endswith("worse than the baseline's smallest size")
 
 
 def test_one_seed_outside_leaves_no_number():
@@ -69,7 +66,7 @@ def test_one_seed_outside_leaves_no_number():
     arm[1][2e5] = 2.6
     gain = effective_size(losses(sizes=SIZES[:4]), arm).gains[1]
     assert gain.gain is None
-    assert gain.reason.startswith("1 of 3 seeds: the loss is below")
+    assert gain.reason.startswith("1 of 3 seeds: better than")
 
 
 def test_interpolation_by_hand():
@@ -105,7 +102,7 @@ def test_the_same_runs_gain_nothing():
 def test_a_base_that_does_not_fall():
     base = {0: {1.0: 4.0, 2.0: 3.0, 3.0: 3.5, 4.0: 2.0}}
     arm = {0: {1.0: 3.2, 2.0: 3.0, 3.0: 3.0, 4.0: 3.0}}
-    assert effective_size(base, arm).gains[0].reason == "1 of 1 seeds: the other has this loss at more than one size"
+    assert effective_size(base, arm).gains[0].reason == "1 of 1 seeds: the baseline's loss is this at more than one size"
 
 
 def test_an_exponent_that_is_not_determined():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from seedbed.study.statistics import from_zero, holm, log_slopes, mean_interval, paired
+from seedbed.study.statistics import from_zero, holm, mean_interval, paired, per_doubling
 
 T_975 = {1: 12.7062, 2: 4.3027, 3: 3.1824}  # from printed tables
 
@@ -88,11 +88,11 @@ def test_holm_rejects_as_its_definition_does(p):
     assert {i for i, value in enumerate(holm(p)) if value <= 0.05} == rejected
 
 
-def test_slopes_over_logarithms():
-    x = [1.0, math.e, math.e**2]
-    found = log_slopes(x, [[1.0, 2.0, 3.0], [0.0, 2.0, 4.0], [5.0, 8.0, 11.0]])  # slopes 1, 2, 3
+def test_changes_with_a_doubling():
+    x = [1.0, 2.0, 4.0]
+    found = per_doubling(x, [[1.0, 2.0, 3.0], [0.0, 2.0, 4.0], [5.0, 8.0, 11.0]])  # slopes 1, 2, 3
     assert (found.mean, found.std, found.n) == pytest.approx((2, 1, 3))
     assert found.p == pytest.approx(stats.ttest_1samp([1, 2, 3], 0).pvalue)
     for bad in ([2.0, 2.0], [0.0, 1.0]):
         with pytest.raises(ValueError, match="no slope"):
-            log_slopes(bad, [[1.0, 2.0]])
+            per_doubling(bad, [[1.0, 2.0]])

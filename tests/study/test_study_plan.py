@@ -53,6 +53,11 @@ def test_seeds_and_arms_are_crossed_and_pair(tiny_store: Path) -> None:
     assert len({one.key for one in trials}) == len(trials)
 
 
+FINGERPRINTS = {
+    "train": "444ecc809e69bc2b0c8a23501a3d8d5683a1a7d2482b8bf4bd51f9c4877fffa1",
+    "heldout": "65f59b1b6fc82f865668b7f542af687543dd2c29e8f8e3aa31313291f81970f1",
+}
+
 LEAVES = sorted(flat(Config().dump()))
 
 
@@ -64,6 +69,13 @@ def test_a_key_changes_with_each_field_that_decides_the_outcome(tiny_store: Path
         return  # its content decides: below
     changed = _replaced(config, path.split("."))
     assert (run_key(changed, store) == run_key(config, store)) == (path in ELSEWHERE)
+
+
+def test_a_run_of_an_earlier_release_keeps_its_key(tiny_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a configuration that lacks the fields of later releases, with the key that the run had then."""
+    config = Config.load(str(Path(__file__).parent / "config_of_before.yaml"))
+    monkeypatch.setattr("seedbed.study.trial.fingerprints", lambda _: FINGERPRINTS)
+    assert run_key(config, Store(tiny_store)) == "005f817642766e1e"
 
 
 def _replaced(section: Any, keys: list[str]) -> Any:

@@ -9,6 +9,7 @@ from fake_study import carried_out, made_plan, outcome_of
 from seedbed.study.compared import Compared, together
 from seedbed.study.outcome import Outcome
 from seedbed.study.results import results
+from seedbed.study.statistics import mean_interval
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +73,36 @@ def test_differences_pair_by_seed(result):
 def test_how_differences_go_with_tokens(result):
     row = only(result.slopes, level="gamma 1.0", over="tokens", at="2x16")
     whole, half = (only(result.differences, level="gamma 1.0", size="2x16", share=share) for share in (1.0, 0.5))
-    assert row.mean == pytest.approx((whole.mean - half.mean) / math.log(2))
+    assert row.mean == pytest.approx(whole.mean - half.mean)
     assert {r.over for r in result.slopes} == {"tokens", "parameters", "non-embedding parameters"}
+
+
+def test_how_losses_end(plan, result, tiny_store, tmp_path):
+    whole, half = (only(result.losses, arm="gamma 1.0", size="2x16", share=share) for share in (1.0, 0.5))
+    assert whole.end_slope == pytest.approx(whole.mean - half.mean)  # a doubling lies between them
+    assert half.end_slope is None  # there is no smaller share
+    runs = {
+        share: {r.seed: r.nats_per_token for r in result.runs
+                if (r.stage, r.arm, r.size, r.share) == ("compare", "gamma 1.0", "2x16", share)}
+        for share in (1.0, 0.5)
+    }  # fmt: skip
+    changes = mean_interval([runs[1.0][seed] - runs[0.5][seed] for seed in (0, 1, 2)])
+    assert (whole.slope_low, whole.slope_high) == pytest.approx((changes.low, changes.high))
+    alone = made_plan(tiny_store, shares=[1.0])
+    one = only(results(alone, carried_out(alone), tmp_path).losses, arm="gamma 1.0", size="2x16")
+    assert one.end_slope < 0  # along the runs
+
+
+def test_losses_that_effective_sizes_rest_on(result):
+    row = only(result.scaling, level="gamma 1.0", size="2x32", share=1.0, counted="without embeddings")
+    base, level = (only(result.losses, arm=arm, size="2x32", share=1.0) for arm in ("gamma 0.5", "gamma 1.0"))
+    assert (row.base_mean, row.base_low, row.base_high) == pytest.approx((base.mean, base.low, base.high))
+    assert (row.mean, row.low, row.high, row.n) == pytest.approx((level.mean, level.low, level.high, 3))
+    cell = only(result.cells, arm="gamma 0.5", size="2x32")
+    assert row.parameters == cell.non_embedding
+    assert only(result.scaling, level="gamma 1.0", size="2x32", share=1.0, counted="all parameters").parameters == (
+        cell.parameters
+    )
 
 
 def test_what_is_beyond_the_last_losses(result):

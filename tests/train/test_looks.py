@@ -55,7 +55,7 @@ def test_nothing_has_a_tally_too():
 
 @pytest.fixture
 def job(tiny_store, tmp_path):
-    more = ("train.gradients_every=2", "model.attention.qk_norm=true", "model.attention.gate=headwise")
+    more = ("train.gradients_every=2", "model.attention.qk_norm=head", "model.attention.gate=headwise")
     chosen, store = resolve(config(tiny_store, tmp_path / "r", *more))
     return start(chosen, tmp_path / "r", store)
 
