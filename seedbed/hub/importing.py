@@ -116,8 +116,11 @@ def import_checkpoint(path: str | Path, out: str | Path, tell: Callable[[str], N
 
 
 def _likes(foreign: Foreign, opened: Checkpoint, family: Family, model: Decoder) -> dict[str, Like]:
-    """Type and shape of each parameter of ours. Raises InputError for types that are no floating point, or mixed in one
-    parameter."""
+    """Type and shape of each parameter of ours. Raises InputError for parameters of theirs that we have no place for (a
+    head that the configuration ties and the files do not), for types that are no floating point, or mixed in one."""
+    used = {theirs for name, _ in model.named_parameters() for theirs in family.places(name)}
+    if left := [fact.name for fact in opened.facts if fact.name not in used]:
+        raise InputError(f"{foreign.path}: the decoder has no place for {some(left)}, as the configuration has it")
     found = {}
     for name, parameter in model.named_parameters():
         types = {_dtype(opened, theirs) for theirs in family.places(name)}

@@ -89,9 +89,11 @@ def parity(ours: Decoder, theirs: "PreTrainedModel", vocab: int, tokenizer: Toke
     with evaluating(ours), evaluating(theirs):
         cases = [_measured(ours, theirs, ids, vocab, *way) for way in ways]
         if any(case.limit < case.difference < 10 * case.limit for case in cases):
-            ours.double(), theirs.double()
+            ours.double()
+            theirs.double()
             exact = [_measured(ours, theirs, ids, vocab, *way) for way in ways]
-            ours.float(), theirs.float()  # without loss: that is where the numbers came from
+            ours.float()  # without loss: that is where the numbers came from
+            theirs.float()
             cases = [replace(case, in_fp64=other.difference) for case, other in zip(cases, exact, strict=True)]
     return cases
 
