@@ -7,19 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seedbed.api import Run, fit, load
+    from seedbed.api import Run, fit, generate, load
     from seedbed.config import Config
     from seedbed.facts.table import parameter_facts
     from seedbed.init import gamma_, initialize_, materialize_
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Run", "fit", "gamma_", "initialize_", "load", "materialize_", "parameter_facts"]
+__all__ = ["Config", "Run", "fit", "gamma_", "generate", "initialize_", "load", "materialize_", "parameter_facts"]
 
 _HOMES = {
     "Config": "seedbed.config",
     "Run": "seedbed.api",
     "fit": "seedbed.api",
     "gamma_": "seedbed.init",
+    "generate": "seedbed.api",
     "initialize_": "seedbed.init",
     "load": "seedbed.api",
     "materialize_": "seedbed.init",

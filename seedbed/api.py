@@ -4,7 +4,7 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,11 +21,15 @@ from seedbed.errors import InputError
 from seedbed.eval.heldout import evaluate
 from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
+from seedbed.hub.models import LanguageModel, open_model
 from seedbed.measure.losses import perplexity
 from seedbed.model import Decoder
 from seedbed.parallel.launched import restarts
 from seedbed.parallel.world import World, open_world
-from seedbed.serve.generate import generate
+from seedbed.serve.answer import Answer
+from seedbed.serve.generate import generate as continue_prompts
+from seedbed.serve.options import Options
+from seedbed.serve.prompts import text_ids
 from seedbed.train.loop import Job, train
 from seedbed.train.metrics import read_metrics, tensorboard
 from seedbed.train.run import clear, folder_conflict, read_config, write_config
@@ -204,28 +208,22 @@ class Trained:
         since all ranks wait for it.
         """
         affordable = int(SAMPLE_BUDGET / sum(parameter.numel() for parameter in self.model.parameters()))
-        return self.continue_text("", max_new_tokens=min(self.config.model.max_seq_len, max(64, affordable)))
+        model = LanguageModel("model", self.model, self.tokenizer, self.config.model.max_seq_len)
+        return generate(model, [""], max_new_tokens=min(model.max_length, max(64, affordable)))[0].text
 
-    def continue_text(
-        self, prompt: str, max_new_tokens: int, temperature: float = 0.8, top_k: int | None = None, seed: int = 0
-    ) -> str:
-        """The text that the model adds to ``prompt``; it ends where the model ends a document.
 
-        An empty prompt of a tokenizer without a begin of text starts behind the end of another document. Raises
-        InputError when the prompt is longer than the model can read.
-        """
-        bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
-        ids = ([] if bos is None else [bos]) + self.tokenizer.encode(prompt) or [eos]
-        if len(ids) >= self.config.model.max_seq_len:
-            raise InputError(
-                f"prompt: {len(ids)} tokens with the start token, the model reads at most "
-                f"{self.config.model.max_seq_len - 1}; shorten it"
-            )
-        device = next(self.model.parameters()).device
-        known = torch.from_numpy(self.tokenizer.known()).to(device)
-        prompt_ids = torch.tensor([ids], device=device)
-        out = generate(self.model, prompt_ids, max_new_tokens, eos, temperature, top_k, seed, known)
-        return self.tokenizer.decode(out[0, len(ids) :].tolist())
+def generate(
+    model: LanguageModel | str | Path, prompts: Sequence[str], *, seed: int = 0, **options: Any
+) -> list[Answer]:
+    """Continue texts with a model: an opened one, or a path as for ``hub.models.open_model``.
+
+    Prompt number i draws by seed + i; ``options`` are the fields of ``serve.options.Options``. An empty prompt starts a
+    document. Each answer has ``text``, ``ids`` and ``finish``, why it ended. Raises InputError on an option out of
+    range and on a prompt that leaves no room in what the model can read.
+    """
+    opened = model if isinstance(model, LanguageModel) else open_model(model)
+    ids = [text_ids(opened.tokenizer, prompt) for prompt in prompts]
+    return continue_prompts(opened, ids, Options(**options), range(seed, seed + len(ids)))
 
 
 def load(path: str | Path) -> Trained:

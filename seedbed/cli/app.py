@@ -19,6 +19,8 @@ from seedbed.cli import (
     checkpoint,
     config,
     data,
+    export,
+    generate,
     import_,
     preflight,
     quickstart,
@@ -55,12 +57,13 @@ app.add_typer(tokenizer.app, name="tokenizer", help="Train, import and measure t
 app.add_typer(data.app, name="data", help="Turn text into a token store, and look into one.")
 app.add_typer(analyze.app, name="analyze", help="Look inside models: weights, and what they do with text.")
 app.add_typer(checkpoint.app, name="checkpoint", help="Verify, list, prune, average and merge checkpoints.")
-app.command("import")(import_.import_)
 app.command("preflight")(preflight.preflight)
 app.command("bench")(bench.bench)
+app.command("export")(export.export)
+app.command("import")(import_.import_)
 app.add_typer(study.app, name="study", help="Grids of runs that are compared: plan, carry out, report.")
 app.command("train")(train.train)
-app.command("generate")(train.generate)
+app.command("generate")(generate.generate)
 
 
 # What to do about the troubles that files have.

@@ -1,6 +1,5 @@
-"""seedbed train CONFIG, seedbed generate RUN"""
+"""seedbed train CONFIG"""
 
-import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,21 +45,3 @@ def train(
         print_json(asdict(run.summary))
     else:
         print(run.summary)
-
-
-def generate(
-    path: Annotated[str, typer.Argument(metavar="RUN", help="A run or a checkpoint.")],
-    prompt: Annotated[str, typer.Option(help="Text to continue; empty starts a document.")] = "",
-    max_new_tokens: Annotated[int, typer.Option(min=1, max=2**31 - 1)] = 100,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Sample among the k likeliest tokens.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1)] = 0,
-    as_json: Json = False,
-) -> None:
-    """Continue a text with a trained model."""
-    if not math.isfinite(temperature):
-        raise InputError(f"--temperature {temperature}: give a finite number, 0 for the likeliest token")
-    from seedbed.api import load
-
-    text = load(path).continue_text(prompt, max_new_tokens, temperature, top_k, seed)
-    print_json({"prompt": prompt, "text": text}) if as_json else print(prompt + text)

@@ -67,13 +67,7 @@ class Chat:
         (unless it begins with that token and only spells it out, as one that opens turns), and where it has no marks
         and writes earlier turns otherwise than when they were the last.
         """
-        marks = self._free_marks(conversation, where)
-        safe = conversation._replace(
-            messages=[
-                _as_transformers(_broken(message, self._tokens, marks.broken)) for message in conversation.messages
-            ],
-            tools=_broken(conversation.tools, self._tokens, marks.broken),
-        )
+        safe, marks = self._safe(conversation, where)
         if self._marked and safe.roles == ["assistant"] and safe.prompt == 0:
             text = self._text(safe, marks, where)
         else:
@@ -82,6 +76,22 @@ class Chat:
         if last and not _ended(spans):
             spans.append(Span(self._eos, False, True))
         return _with_ends(spans)
+
+    def prompt(self, messages: list[dict[str, Any]], where: str) -> list[Span]:
+        """Spans of what the assistant is to answer, with the beginning of its turn; the begin of text is among them
+        where the template writes one. Control tokens are told from text as in `render`, which raises the same."""
+        safe, marks = self._safe(Conversation(messages, []), where)
+        text = re.sub(f"[{marks.start}{marks.end}]", "", self._text(safe, marks, where, prompt=True))
+        spans = self._split(text, marks)
+        self._without_bos(spans, where)  # which refuses a second one
+        return spans
+
+    def _safe(self, conversation: Conversation, where: str) -> tuple[Conversation, _Marks]:
+        """The conversation as the template gets it, and the marks in it."""
+        marks = self._free_marks(conversation, where)
+        messages = [_as_transformers(_broken(message, self._tokens, marks.broken)) for message in conversation.messages]
+        tools = _broken(conversation.tools, self._tokens, marks.broken)
+        return conversation._replace(messages=messages, tools=tools), marks
 
     def _free_marks(self, conversation: Conversation, where: str) -> _Marks:
         text = self._source + json.dumps([conversation.messages, conversation.tools], ensure_ascii=False)

@@ -7,13 +7,14 @@ import hashlib
 import json
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tokenizers
+from tokenizers.decoders import DecodeStream
 
 from seedbed.data.tokenizer_config import read_object, read_settings
 from seedbed.data.tokenizer_json import Spelling, check_ids, spelling, unknown_token, without_prefix_space
@@ -114,6 +115,12 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; control tokens are left out, bytes that are not UTF-8 become U+FFFD."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=True)
+
+    def decode_stream(self) -> Callable[[int], str]:
+        """A function that takes ids one after the other and returns the text that each completes; control tokens are
+        left out. Bytes that are no whole character, or no UTF-8 so far, wait for what follows."""
+        stream, backend = DecodeStream(skip_special_tokens=True), self._backend
+        return lambda token: stream.step(backend, token) or ""
 
     def token_bytes(self) -> np.ndarray:
         """Raw bytes that each id stands for: [V] uint16, 0 for control tokens and unused ids.

@@ -32,6 +32,9 @@ class Parts:
     def __len__(self) -> int:
         return len(self._known)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
     def get(self, name: str, make: Callable[[], Any]) -> Any:
         """The value of ``name``: kept, or what ``make()`` gives, a JSON value (NaN and infinity too)."""
         if name not in self._known:

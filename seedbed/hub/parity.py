@@ -6,6 +6,7 @@ Shapes: B rows, T tokens, V vocabulary.
 import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -80,12 +81,7 @@ def parity(ours: Decoder, theirs: "PreTrainedModel", vocab: int, tokenizer: Toke
     longest = getattr(theirs.config, "max_position_embeddings", None) or LENGTH
     length = min(LENGTH, longest, ours.config.max_seq_len)
     ids = (_drawn(vocab, length) if tokenizer is None else _read(tokenizer, length)).to(next(ours.parameters()).device)
-    ways = [
-        (batch, padded, cached)
-        for batch in (1, len(ids))
-        for padded in (False, True)
-        for cached in ((False,) if padded else (False, True))
-    ]
+    ways = list(product((1, len(ids)), (False, True), (False, True)))
     with evaluating(ours), evaluating(theirs):
         cases = [_measured(ours, theirs, ids, vocab, *way) for way in ways]
         if any(case.limit < case.difference < 10 * case.limit for case in cases):
@@ -148,8 +144,8 @@ def _ours(model: Decoder, ids: Tensor, real: Tensor, pieces: Sequence[int], cach
     documents = None if real.all() else torch.where(real, 0, -1)  # [B, T]
     found, done = [], 0
     for size in pieces:
-        span = slice(done, done + size)
-        found.append(model(ids[:, span], None if documents is None else documents[:, span], cache=cache))
+        first = None if documents is None or done else documents[:, :size]  # a cache keeps what the first tokens tell
+        found.append(model(ids[:, done : done + size], first, cache=cache))
         done += size
     return torch.cat(found, dim=1)
 

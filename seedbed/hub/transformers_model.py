@@ -24,19 +24,26 @@ def shipped_name(name: str) -> str:
     return _RENAMED.get(name, f"model.{name}")
 
 
+def require_transformers() -> None:
+    """Raise InputError where Transformers is not installed."""
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise InputError(
+            "a model of Transformers needs that library, which is not installed; pip install 'seedbed[hf]'"
+        ) from None
+
+
 def to_transformers(model: Decoder, tokenizer: Tokenizer | None = None) -> "PreTrainedModel":
     """``model`` as a causal language model of Transformers that shares its weights, in evaluation mode.
 
     With its ``tokenizer``, `generate` stops at the model's own end tokens and takes no id that stands for no token.
     Raises InputError where Transformers is not installed.
     """
-    try:
-        from seedbed.hub.shipped.configuration_seedbed import SeedbedConfig
-        from seedbed.hub.shipped.modeling_seedbed import SeedbedForCausalLM
-    except ImportError as error:
-        raise InputError(
-            f"a model of Transformers needs {error.name}, which is not installed; pip install 'seedbed[hf]'"
-        ) from None
+    require_transformers()
+    from seedbed.hub.shipped.configuration_seedbed import SeedbedConfig
+    from seedbed.hub.shipped.modeling_seedbed import SeedbedForCausalLM
+
     config = SeedbedConfig(model.config.model_dump(mode="json"))
     with torch.device("meta"):
         found = SeedbedForCausalLM(config)

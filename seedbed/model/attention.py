@@ -30,7 +30,8 @@ class Segment:
 
 
 Visible = list[Segment] | Tensor | None
-"""What a query may see: None, every earlier token; segments, earlier tokens of its document; else bool [.., Tq, Tk]."""
+"""What a query may see: None, every earlier token (a single query all keys); segments, earlier tokens of its document;
+else bool [.., Tq, Tk]."""
 
 Attend = Callable[[Tensor, Tensor, Tensor, Visible], Tensor]
 
@@ -70,7 +71,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> Tensor:
     """
     gqa = q.shape[1] != k.shape[1]
     if visible is None:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=gqa)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1, enable_gqa=gqa)
     if isinstance(visible, Tensor):
         if gqa and q.is_cuda:  # a kernel that holds no scores takes grouped heads or a mask, not both
             k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))

@@ -28,7 +28,10 @@ class LayerCache:
 
 
 class KVCache:
-    """One LayerCache a layer; pass it to Decoder.forward with the next tokens only."""
+    """One LayerCache a layer, and how much padding each row begins with; pass it to Decoder.forward with the next
+    tokens only."""
+
+    padding: Tensor | None = None  # [B, 1] tokens; None where no row has any
 
     def __init__(
         self,
@@ -47,3 +50,24 @@ class KVCache:
     @property
     def length(self) -> int:
         return self.layers[0].length
+
+    def pad(self, doc_ids: Tensor) -> None:
+        """Take the padding of the first tokens, which have doc_ids [B, T]: negative ones on the left of a row, and one
+        document behind them. Raises ValueError for anything else, and when the cache is filled."""
+        if self.length:
+            raise ValueError("doc_ids with a filled cache: give them with the first tokens, the cache keeps them")
+        padding = (doc_ids < 0).sum(1, keepdim=True)  # [B, 1]
+        behind = torch.arange(doc_ids.shape[1], device=doc_ids.device) >= padding  # [B, T]
+        last = doc_ids[:, -1:]
+        if not bool(((doc_ids < 0) != behind).all() & ((doc_ids == last) | ~behind).all()):
+            raise ValueError("a cache holds one document a row: padding, doc_ids below 0, on its left alone")
+        self.padding = padding if bool(padding.any()) else None
+
+    def visible(self, length: int) -> Tensor | None:
+        """Which keys the next ``length`` tokens may see, bool [1 or B, 1, length, all so far and those]; None: all."""
+        if length == 1 and self.padding is None:
+            return None
+        device = self.layers[0].keys.device
+        keys = torch.arange(self.length + length, device=device)
+        seen = (keys <= keys[self.length :, None])[None, None]
+        return seen if self.padding is None else seen & (keys >= self.padding)[:, None, None]

@@ -116,7 +116,8 @@ class Decoder(nn.Module):
 
         ``doc_ids`` [B, T] keep attention inside runs of equal id, whatever the positions. ``positions`` [B, T] (int64)
         are each token's place; without them they count from the first token, anew in each of those runs. Learned ones
-        must lie in the table. With a ``cache``, ids are the next tokens only.
+        must lie in the table. With a ``cache``, ids are the next tokens only; what is padding in them, negative
+        doc_ids on the left of each row, goes with the first ones, and the cache remembers it.
         """
         x, rotation, visible = self.embedded(ids, doc_ids, cache, positions)
         for index, layer in enumerate(self.layers):
@@ -159,12 +160,15 @@ class Decoder(nn.Module):
         if start + length > self.config.max_seq_len:
             raise ValueError(f"{start + length} tokens exceed model.max_seq_len={self.config.max_seq_len}")
         index = torch.arange(start, start + length, device=ids.device)[None]  # [1, T]
+        if cache is not None and doc_ids is not None:
+            cache.pad(doc_ids)
+        if cache is not None and start:
+            if positions is None:
+                positions = index if cache.padding is None else index - cache.padding
+            # these sit at the end of the keys: is_causal would align them with the beginning
+            return positions, cache.visible(length)
         if doc_ids is None:
-            # queries behind a cache sit at the end of the keys: is_causal would align them with the beginning
-            keys = torch.arange(start + length, device=ids.device)
-            return index if positions is None else positions, keys <= index[0, :, None] if start else None
-        if start:
-            raise ValueError("doc_ids with a filled cache are not supported: cache one document a row")
+            return index if positions is None else positions, None
         if positions is None:
             positions = index - document_starts(doc_ids)  # [B, T]
         sliced = ids.device.type == "cpu" and not (self.same_shapes or torch.compiler.is_compiling())

@@ -1,59 +1,94 @@
-"""Sampling from a decoder with a key/value cache."""
+"""Continuing prompts with a model: ours with a key/value cache, one of Transformers by its own ``generate``.
 
-import torch
-from torch import Tensor
+Shapes: B rows, T tokens, V vocabulary.
+"""
 
+from collections.abc import Collection, Iterator, Sequence
+
+from seedbed.errors import InputError
+from seedbed.hub.models import LanguageModel
+from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder, KVCache
+from seedbed.serve.answer import Answer
+from seedbed.serve.batch import Batch, Heard, left_padded
+from seedbed.serve.foreign import continue_foreign
+from seedbed.serve.options import Options
+
+BATCH = 8
+"""Rows that are continued together, where nothing else is asked for."""
 
 
-def sample(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator | None) -> Tensor:
-    """One id [B] for each row of logits [B, V]; temperature 0 (or next to it) takes the largest."""
-    if temperature < 1e-3:
-        return logits.argmax(-1)
-    if top_k is not None and top_k < logits.shape[-1]:
-        floor = logits.topk(top_k).values[:, -1:]
-        logits = logits.masked_fill(logits < floor, -torch.inf)
-    return torch.multinomial((logits.float() / temperature).softmax(-1), 1, generator=generator)[:, 0]
+def end_ids(model: LanguageModel) -> set[int]:
+    """Ids with which the model ends what it writes: its tokenizer's end of text, and those of its generation
+    configuration where it is one of Transformers."""
+    named = getattr(getattr(model.module, "generation_config", None), "eos_token_id", None)
+    more = [] if named is None else named if isinstance(named, list) else [named]
+    return {model.tokenizer.eos_id, *more}
 
 
-@torch.no_grad()
 def generate(
-    model: Decoder,
-    prompt: Tensor,
-    max_new_tokens: int,
-    eos_id: int | None = None,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    seed: int = 0,
-    known: Tensor | None = None,
-) -> Tensor:
-    """Continue prompt [B, T] (int64) by up to ``max_new_tokens``; returns [B, T + n].
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    options: Options,
+    seeds: Sequence[int] | None = None,
+    ends: Collection[int] | None = None,
+    batch_size: int = BATCH,
+    heard: Heard | None = None,
+) -> list[Answer]:
+    """Continue each of ``prompts`` (ids, begin of text included); answers in their order.
 
-    Stops when every row has produced ``eos_id`` (rows that end earlier are filled up with it), or when the model's
-    longest sequence is reached. ``known`` [n] (bool) says which ids stand for a token: others, and those from n on, are
-    never drawn, since a vocabulary may be padded and have holes.
+    ``seeds`` decide the draws of each row, whichever rows are beside it; default 0, 1, … ``ends`` are the ids that end
+    an answer, by default `end_ids`. Prompts of like length are continued together, ``batch_size`` at a time.
 
-    Raises ValueError on an empty prompt or one that leaves no room.
+    Raises InputError for a prompt that is empty or leaves no room in the model's longest sequence.
     """
-    room = model.config.max_seq_len - prompt.shape[1]
-    if prompt.shape[1] == 0 or room < 1:
-        raise ValueError(f"a prompt has 1 to {model.config.max_seq_len - 1} tokens, not {prompt.shape[1]}")
-    parameter = next(model.parameters())
-    generator = torch.Generator(parameter.device).manual_seed(seed)
-    cache = KVCache(model.config, prompt.shape[0], model.config.max_seq_len, parameter.device, parameter.dtype)
-    ids, fresh = prompt, prompt
-    ended = torch.zeros(prompt.shape[0], dtype=torch.bool, device=prompt.device)
-    for _ in range(min(max_new_tokens, room)):
-        last = model(fresh, cache=cache, hidden=True)[:, -1]  # [B, D]
-        logits = last @ model.head_weight[: None if known is None else len(known)].T  # [B, n]
-        if known is not None:
-            logits = logits.masked_fill(~known, -torch.inf)
-        chosen = sample(logits, temperature, top_k, generator)
-        if eos_id is not None:
-            chosen = torch.where(ended, eos_id, chosen)
-            ended |= chosen == eos_id
-        fresh = chosen[:, None]
-        ids = torch.cat((ids, fresh), dim=1)
-        if ended.all():
-            break
-    return ids
+    for number, prompt in enumerate(prompts, start=1):
+        if not 0 < len(prompt) < model.max_length:
+            raise InputError(
+                f"prompt {number}: {len(prompt)} tokens; {model.name} continues 1 to {model.max_length - 1}"
+            )
+    seeds, ends = range(len(prompts)) if seeds is None else seeds, end_ids(model) if ends is None else ends
+    answers = [Answer(model.tokenizer, options, ends, model.max_length - len(prompt)) for prompt in prompts]
+    for rows in batched([len(prompt) for prompt in prompts], batch_size, model.max_length - options.max_new_tokens):
+        batch = Batch(model, [prompts[i] for i in rows], [answers[i] for i in rows], [seeds[i] for i in rows])
+        if heard is not None:
+            batch.heard = lambda row, text, rows=rows: heard(rows[row], text)
+        _write(model, batch)
+    return answers
+
+
+def batched(lengths: Sequence[int], batch_size: int, longest: float) -> Iterator[list[int]]:
+    """Places of prompts of ``lengths`` that are continued together: of like length, longest first.
+
+    Only of equal length where one is longer than ``longest``: padding must not take the room of an answer.
+    """
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        first = lengths[batch[0]] if batch else 0
+        if len(batch) == batch_size or (batch and first > longest and lengths[place] != first):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def _write(model: LanguageModel, batch: Batch) -> None:
+    if isinstance(model.module, Decoder):
+        with evaluating(model.module):
+            continue_rows(model.module, batch)
+    else:
+        continue_foreign(model.module, batch)
+
+
+def continue_rows(module: Decoder, batch: Batch) -> None:
+    """Write the answers of ``batch`` with a key/value cache; all prompts go in at once, then one token a step."""
+    head = module.head_weight[: batch.vocab_size]  # [V, D]
+    longest = max(map(len, batch.prompts))
+    cache = KVCache(module.config, len(batch.prompts), longest + batch.limit, head.device, head.dtype)
+    fresh, documents = left_padded(batch.prompts, head.device)
+    while True:
+        hidden = module(fresh, documents, cache=cache, hidden=True)[:, -1]  # [B, D]
+        fresh, documents = batch.next(hidden @ head.T)[:, None], None  # [B, 1]
+        if all(batch.finished):
+            return

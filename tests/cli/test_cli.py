@@ -38,7 +38,9 @@ def refused(done: subprocess.CompletedProcess) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize("arguments", [[], ["train"], ["config"], ["data", "prepare"], ["quickstart"], ["preflight"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["train"], ["config"], ["data", "prepare"], ["quickstart"], ["preflight"], ["generate"]]
+)
 def test_help_imports_nothing_heavy(arguments):
     program = (
         "import sys\nfrom seedbed.cli.app import app\n"
@@ -86,12 +88,12 @@ def test_a_configuration_is_shown_complete_and_reloads(tmp_path):
         (["train", "recipes/cpu.yaml", "data.store=nowhere"], ["nowhere", "data prepare"]),
         (["preflight", "recipes/cpu.yaml", "--init", "gamma,gama=1", "data.store=x"], ["--init", "'gamma'"]),
         (["preflight", "recipes/cpu.yaml", "--params-only", "data.store=null"], ["model.vocab_size"]),
-        (["generate", "nowhere"], ["nowhere", "not a run"]),
+        (["generate", "nowhere"], ["nowhere", "no such folder"]),
         (["config", "show", "recipes"], ["recipes", "a folder"]),
         (["config", "show", "train.steps=1"], ["optim.schedule.warmup", "train.steps=1"]),
         (["preflight", "recipes/cpu.yaml", "--params-only", "train.steps=1"], ["optim.schedule.warmup"]),
         (["preflight", "recipes/cpu.yaml", "train.init_from=r"], ["train.init_from=r", "leave it out"]),
-        (["generate", "nowhere", "--temperature", "inf"], ["--temperature inf", "finite"]),
+        (["generate", "nowhere", "--temperature", "inf"], ["temperature inf", "finite"]),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(arguments, parts):
@@ -101,7 +103,7 @@ def test_wrong_input_is_one_line_and_exit_2(arguments, parts):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--seed", -1), ("--seed", 2**63), ("--top-k", 0), ("--temperature", "nan")]
+    ("option", "value"), [("--seed", -1), ("--seed", 2**63), ("--n", 0), ("--temperature", "warm")]
 )
 def test_an_option_out_of_range_is_exit_2(option, value):
     done = seedbed("generate", "nowhere", option, value)
@@ -221,9 +223,9 @@ def test_the_stages_one_after_the_other(stages):
     assert (stages / "r" / "report.html").is_file()
     again = seedbed(*run, cwd=stages, check=0)
     assert f"{summary['nats_per_token']:.4f} nats a token" in again.stdout
-    text = json.loads(seedbed("generate", "r", "--prompt", "the small", "--json", cwd=stages, check=0).stdout)
-    assert text["prompt"] == "the small"
-    assert "shorten it" in refused(seedbed("generate", "r", "--prompt", "the small " * 40, cwd=stages))
+    text = json.loads(seedbed("generate", "r", "the small", "--json", cwd=stages, check=0).stdout)
+    assert text["written"][0]["prompt"] == "the small"
+    assert "shorten it" in refused(seedbed("generate", "r", "the small " * 40, cwd=stages))
 
 
 def lines(path: Path) -> int:

@@ -102,7 +102,9 @@ def test_the_same_runs_gain_nothing():
 def test_a_base_that_does_not_fall():
     base = {0: {1.0: 4.0, 2.0: 3.0, 3.0: 3.5, 4.0: 2.0}}
     arm = {0: {1.0: 3.2, 2.0: 3.0, 3.0: 3.0, 4.0: 3.0}}
-    assert effective_size(base, arm).gains[0].reason == "1 of 1 seeds: the baseline's loss is this at more than one size"
+    assert (
+        effective_size(base, arm).gains[0].reason == "1 of 1 seeds: the baseline's loss is this at more than one size"
+    )
 
 
 def test_an_exponent_that_is_not_determined():

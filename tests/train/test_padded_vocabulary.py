@@ -6,10 +6,10 @@ import pytest
 from stores import Text, make_store
 from tiny import config, sentences
 
-from seedbed import api
-from seedbed.api import Trained
+from seedbed.api import Trained, generate
 from seedbed.data.bpe import train_tokenizer
 from seedbed.data.store import Store
+from seedbed.hub.models import LanguageModel
 from seedbed.train.setup import initial_model, resolve
 
 
@@ -39,37 +39,17 @@ def test_a_size_of_ones_own_is_warned_about(padded_store, tmp_path):
         resolve(config(padded_store, tmp_path / "r", "model.vocab_size=330"))
 
 
-@pytest.fixture
-def written(monkeypatch) -> list[list[int]]:
-    """Ids, with those of the prompt, of every text that is generated."""
-    rows = []
-
-    def generate(*arguments):
-        out = original(*arguments)
-        rows.append(out[0].tolist())
-        return out
-
-    original = api.generate
-    monkeypatch.setattr(api, "generate", generate)
-    return rows
-
-
-def test_only_ids_of_tokens_are_written(padded_store, tmp_path, written):
+def test_only_ids_of_tokens_are_written(padded_store, tmp_path):
     resolved, _ = resolve(config(padded_store, tmp_path / "r"))
-    trained = Trained(initial_model(resolved)[0].eval(), Store(padded_store).tokenizer(), resolved)
-    for seed in range(30):  # nearly uniform: of so many draws one would hit the 20 ids above
-        trained.continue_text("", 31, temperature=1e6, seed=seed)
-    drawn = [i for row in written for i in row[1:]]
+    model = LanguageModel("m", initial_model(resolved)[0].eval(), Store(padded_store).tokenizer(), 32)
+    answers = generate(model, [""] * 30, max_new_tokens=31, temperature=1e6)  # nearly uniform: of so many draws one
+    drawn = [i for answer in answers for i in answer.ids]  # would hit the 20 ids above
     assert len(drawn) > 500
     assert 290 < max(drawn) < 300
 
 
-def test_a_tokenizer_without_a_begin_of_text(tiny_store, tmp_path, written):
+def test_a_sample_of_a_tokenizer_without_a_begin_of_text(tiny_store, tmp_path):
     resolved, store = resolve(config(tiny_store, tmp_path / "r"))
     tokenizer = store.tokenizer()
-    tokenizer.bos_id = None
-    trained = Trained(initial_model(resolved)[0].eval(), tokenizer, resolved)
-    trained.continue_text("a", 3)
-    trained.continue_text("", 3)
-    assert written[0][:-3] == tokenizer.encode("a")
-    assert written[1][:-3] == [tokenizer.eos_id]
+    tokenizer.bos_id, tokenizer.start = None, []
+    assert isinstance(Trained(initial_model(resolved)[0].eval(), tokenizer, resolved).sample(), str)

@@ -128,7 +128,7 @@ class SeedbedModel(SeedbedPreTrainedModel):
         if self.embed_positions is not None:
             x = x + self.embed_positions(position_ids)
         else:
-            rotation = rotations(position_ids, parts.attention.head_dim, parts.rope_theta)
+            rotation = rotations(position_ids, parts.attention.head_dim, parts.rope_theta, parts.rope_scaling)
         weights = []
         for index, layer in enumerate(self.layers):
             told = {"position_ids": position_ids, **kwargs}
