@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 from foreign import VOCAB, build, mark_beginnings, save_gguf, save_pickles
 from safetensors.torch import load_file, save_file
