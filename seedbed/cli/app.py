@@ -24,6 +24,7 @@ from seedbed.cli import (
     import_,
     preflight,
     quickstart,
+    serve,
     study,
     tokenizer,
     train,
@@ -64,6 +65,7 @@ app.command("import")(import_.import_)
 app.add_typer(study.app, name="study", help="Grids of runs that are compared: plan, carry out, report.")
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
+app.command("serve")(serve.serve)
 
 
 # What to do about the troubles that files have.
