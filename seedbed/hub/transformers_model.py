@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
+from seedbed.hub.families import FAMILIES
 from seedbed.hub.family_configs import their_config
 from seedbed.hub.generating import generation_config
 from seedbed.hub.native import to_native
@@ -57,7 +58,10 @@ def to_transformers(
         kind, config = SeedbedForCausalLM, SeedbedConfig(model.config.model_dump(mode="json"))
         state = {shipped_name(name): tensor for name, tensor in model.state_dict().items()}
     else:
-        kind, state = getattr(transformers, config.architectures[0]), to_native(model, config.model_type)
+        kind, state = (
+            getattr(transformers, FAMILIES[config.model_type].architecture),
+            to_native(model, config.model_type),
+        )
     with init_empty_weights():  # buffers, which no checkpoint has, are made
         found: PreTrainedModel = kind(config)
     if model.head is None:
