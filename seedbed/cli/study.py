@@ -12,6 +12,7 @@ import typer
 from seedbed.cli.analyze.present import Out, command_line, present, work
 from seedbed.cli.options import Overwrite
 from seedbed.cli.output import Json, finite, print_json
+from seedbed.cli.study_runs import check_runs, runs_of
 from seedbed.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ Runs = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Runs at a time, among which the cores are divided.", show_default="one a core"),
+    typer.Option(
+        min=1, help="Runs at a time, among which the cores are divided.", show_default="one a GPU, else one a core"
+    ),
 ]
 
 
@@ -75,14 +78,14 @@ def plan(
     spec, folder = _study(path, changes, folder)
     from seedbed.cli.study_text import plan_document, show_plan
     from seedbed.study.estimate import estimate, speeds
-    from seedbed.study.local import cores
     from seedbed.study.plan import Plan
     from seedbed.study.run import known_outcomes
 
-    made, count = Plan(spec), workers or cores()
-    outcomes = known_outcomes(made, runs or folder / "runs")
+    made = Plan(spec)
+    count, place = workers or _workers(made), runs or folder / "runs"
+    outcomes = known_outcomes(made, place)
     rates = speeds(made, outcomes, _threads(count), try_steps=timing)
-    document = plan_document(made, outcomes, estimate(made, outcomes, rates), folder, count)
+    document = plan_document(made, outcomes, estimate(made, outcomes, rates, place), folder, count)
     print_json(document) if as_json else show_plan(document)
 
 
@@ -98,25 +101,26 @@ def run(
 ) -> None:
     """Carry a study out and report it; the same command again does what is left.
 
-    Exit code 1 where runs failed, which the same command tries again; else 2 where an arm has no result, since its best
-    tuned value lies at the edge of the grid or all of them diverged.
+    Exit code 1 where runs failed, which the same command tries again; else 3 where the report is written and an arm has
+    no result, since its best tuned value lies at the edge of the grid or all of them diverged.
     """
     spec, folder = _study(path, changes, folder)
     from seedbed.cli.study_progress import study_progress
     from seedbed.cli.study_text import ending, other_data, show_ending
-    from seedbed.study.local import cores, local_engine
+    from seedbed.study.local import local_engine
     from seedbed.study.on_ray import ray_engine
     from seedbed.study.plan import Plan
     from seedbed.study.run import known_outcomes, study_folder
     from seedbed.study.run import run as carry_out
 
     engines = {EngineName.local: local_engine, EngineName.ray: ray_engine}
-    made, count = Plan(spec), workers or cores()
-    _check_runs(folder, runs)
+    made = Plan(spec)
+    count = workers or _workers(made)
+    check_runs(folder, runs)
     with study_progress(made) as (tell, say):
         do = engines[engine](count, say)  # says what is missing before anything is written
         with study_folder(folder, spec):
-            place = _place(folder, runs)
+            place = runs_of(folder, runs)
             if changed := other_data(made, folder / REPORT):
                 say(changed)
             state = carry_out(made, place, do, _train, _threads(count), tell)
@@ -125,7 +129,7 @@ def run(
     document = ending(made, outcomes, folder, shown)
     print_json(document) if as_json else show_ending(document)
     if state.failed or document["problems"]:
-        raise typer.Exit(1 if state.failed else 2)
+        raise typer.Exit(1 if state.failed else 3)
 
 
 @app.command()
@@ -202,28 +206,6 @@ def _study(path: Path, changes: Sequence[str] | None, folder: Path | None) -> tu
     return spec, folder or HOME / (spec.name if scale is None else f"{spec.name}-{scale}")
 
 
-def _check_runs(folder: Path, runs: Path | None) -> None:
-    """Raise InputError, before anything is written, where the study's runs lie elsewhere, or are not there."""
-    place = folder / "runs"
-    if runs is not None and (place.is_symlink() or place.exists()) and place.resolve() != runs.resolve():
-        raise InputError(f"--runs {runs}: {place} has the study's runs; leave --runs out, or choose another -o")
-    if runs is None and place.is_symlink() and not place.exists():
-        raise InputError(
-            f"{place}: the runs it links to, {place.readlink()}, are not there; bring them back, or remove the link"
-        )
-    if runs is not None and runs.is_file():
-        raise InputError(f"--runs {runs}: is a file; name a folder")
-
-
-def _place(folder: Path, runs: Path | None) -> Path:
-    """The folder of the runs. One that is shared is linked from the study's, so that `report` finds it there."""
-    place = folder / "runs"
-    (runs or place).mkdir(parents=True, exist_ok=True)
-    if runs is not None and not place.exists():
-        place.symlink_to(runs.resolve())
-    return place
-
-
 def _report(made: "Plan", outcomes: Mapping[str, "Outcome"], folder: Path, place: Path, out: Path) -> Path:
     """Write the report into ``out``; its page."""
     from seedbed.files.atomic import write_atomic
@@ -247,8 +229,15 @@ def _report(made: "Plan", outcomes: Mapping[str, "Outcome"], folder: Path, place
     return shown
 
 
+def _workers(made: "Plan") -> int:
+    from seedbed.study.estimate import whole
+    from seedbed.study.limits import most_workers
+
+    return most_workers(whole(made, made.cells[0]).config)
+
+
 def _threads(workers: int) -> int:
-    from seedbed.study.local import cores
+    from seedbed.study.limits import cores
 
     return max(1, cores() // workers)
 

@@ -51,7 +51,9 @@ def plan_document(
             "comparison": asdict(found.comparison),
             "left_at_least": asdict(found.least),
             "left_at_most": asdict(found.most),
+            "from_their_first_step": found.from_start,
         },
+        "rounded": plan.rounded(),
         "workers": workers,
         "speeds": [asdict(speed) for speed in found.speeds],
         "problems": plan.problems(outcomes),
@@ -76,8 +78,13 @@ def show_plan(document: Mapping[str, Any]) -> None:
         print(f"time of {speed['size']}: {speed['basis']}")
     for what, text in document["notes"].items():
         print(f"{what}: {text}")
-    for problem in document["problems"]:
+    for problem in (*document["problems"], *document["rounded"]):
         note(problem)
+    if left := document["runs"]["from_their_first_step"]:
+        note(
+            f"{_counted(left, 'run')} of a smaller share {'is' if left == 1 else 'are'} trained from the first step: "
+            "the finished run to branch off kept no checkpoint there"
+        )
     if document["smoke"]:
         note("one seed: nothing will say how far chance reaches")
 
@@ -146,6 +153,7 @@ def ending(plan: "Plan", outcomes: Mapping[str, "Outcome"], folder: Path, shown:
         "diverged": ended["diverged"],
         "failed": ended["failed"],
         "problems": plan.problems(outcomes),
+        "unobserved": plan.unobserved(outcomes),
         "report": str(shown),
     }
 
@@ -156,6 +164,8 @@ def show_ending(document: Mapping[str, Any]) -> None:
             note(f"{status}: {name}: {reason}")
     for problem in document["problems"]:
         note(f"no result: {problem}")
+    for line in document["unobserved"]:
+        note(line)
     told = [f"{document['finished']} of {_counted(document['known'], 'known run')} finished"]
     told += [f"{len(document[status])} {status}" for status in ("diverged", "failed") if document[status]]
     print(f"runs      {', '.join(told)}")

@@ -22,11 +22,13 @@ def study_compare_page(result: StudiesCompared, provenance: Mapping[str, str]) -
     only = [f"A alone: {one}" for one in result.only_a] + [f"B alone: {one}" for one in result.only_b]
     rows = [[row.path, row.arm, row.size, row.value_a, row.value_b] for row in result.settings]
     settings = TableView("Settings in which they differ", ["setting", "arm", "size", "A", "B"], rows, left=5)
-    sections = [Section("What was found", _found(result)), *_cells(result), Section("Settings", tables=[settings])]
+    alike = "None differ in the cells that both have." if result.shared else "No cell in common: none are compared."
+    sections = [Section("What was found", _found(result)), *_cells(result)]
+    sections.append(Section("Settings", tables=[settings]) if rows else Section("Settings", [alike]))
     if only:
         alone = TableView("Not compared", ["cell"], [[one] for one in only], folded=True, brief=False)
         sections.append(Section("What only one of them has", [f"{len(only)} cells."], tables=[alone]))
-    kept = ("loss", "arm, size, share", "seed", "sd, 95 % interval")
+    kept = ("loss", "arm, size, share", "seed", "tokens", "sd, 95 % interval")
     return Page(
         title=f"Studies {result.name_a} and {result.name_b}" + (" (smoke)" if result.smoke else ""),
         lead=f"A, {result.name_a}: {result.question_a} B, {result.name_b}: {result.question_b}{smoke}",
@@ -71,16 +73,24 @@ def _found(result: StudiesCompared) -> list[str]:
         if result.same_data
         else "They read different data, so that losses are in bits a byte, and nothing pairs."
     )
-    whole = [row for row in result.shared if row.share == 1.0]
+    cells = [row for row in result.shared if row.share == 1.0]
+    whole = [row for row in cells if not row.same]
+    if same := len(cells) - len(whole):
+        data += f" {same} of {len(cells)} cells of the whole budget are the same runs in both: nothing to compare."
+    if not whole:
+        return [data]
     if result.smoke:
         return [
             data,
-            f"{len(whole)} cells of the whole budget are in both; without two seeds no difference can be told.",
+            f"{len(whole)} cells of the whole budget are in both, none with two seeds on both sides: nothing says how "
+            "far chance reaches.",
         ]
     apart = [row for row in whole if row.p_holm is not None and row.p_holm <= TOLD_APART]
+    below, above = sum(row.difference < 0 for row in apart), sum(row.difference > 0 for row in apart)
+    others = " that are not the same runs" if same else ""
     told = (
-        f"Of {len(whole)} cells of the whole budget B ended below A in {sum(row.difference < 0 for row in apart)}, "
-        f"above it in {sum(row.difference > 0 for row in apart)}, and {len(whole) - len(apart)} are not told apart."
+        f"Of {len(whole)} cells of the whole budget{others} B ended below A in {below}, above it in {above}, and "
+        f"{len(whole) - len(apart)} are not told apart."
     )
     return [data, told, *(_sentence(row, result.unit) for row in apart)]
 
@@ -108,7 +118,7 @@ def _cells(result: StudiesCompared) -> list[Section]:
         line.append(signed(row.difference, PLACES))
         line += [] if result.smoke else [between(row.low, row.high), p_told(row.p), p_told(row.p_holm)]
         rows.append([*line, row.method])
-    whole = [row for row in result.shared if row.share == 1.0]
+    whole = [row for row in result.shared if row.share == 1.0 and not row.same]
     more = f" The first {MOST} of {len(whole)} cells." if len(whole) > MOST else ""
     bars = "no error bars" if result.smoke else "bars are 95 % intervals"
     picture = Picture(

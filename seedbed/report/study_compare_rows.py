@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from seedbed.measure.table import Rows
 
+SAME = "the same runs"
+"""How the method of a cell begins whose common seeds are the same runs in both studies."""
+
 
 @dataclass(frozen=True)
 class SharedRow:
@@ -28,6 +31,10 @@ class SharedRow:
     p_holm: float | None
     family: int  # so many comparisons were corrected for: those of this share that have a p
     method: str
+
+    @property
+    def same(self) -> bool:
+        return self.method.startswith(SAME)
 
 
 @dataclass(frozen=True)
@@ -62,5 +69,7 @@ class StudiesCompared:
 
     @property
     def smoke(self) -> bool:
-        """No cell has two seeds on both sides: nothing says how far chance reaches."""
-        return all(row.low is None for row in self.shared)
+        """There is something to compare, and no cell of it has two seeds on both sides: nothing says how far chance
+        reaches."""
+        compared = [row for row in self.shared if not row.same]
+        return bool(compared) and all(min(row.n_a, row.n_b) < 2 for row in compared)

@@ -14,6 +14,8 @@ DEFINITIONS = {
     "paired t test.",
     "p (Holm)": "Corrected by Holm's step-down over a family: all comparisons with the baseline at the same share of "
     "the budget. A smaller share is a family of its own.",
+    "tokens": "Read: steps times batch times length, padding included. Learning curves count those that were "
+    "predicted, a little fewer: the first of a document is not.",
     "tokens / param.": "Tokens of a run over all parameters, a tied head counted once; “without emb.”: over those "
     "outside embeddings and head. Of a difference, the level's own parameters.",
     "FLOPs": "Of forward and backward passes from the first step, counted on paper.",

@@ -42,7 +42,7 @@ class RunRow:
     nats_per_token: float | None  # None unless finished
     bits_per_byte: float | None
     steps: int
-    tokens: int  # behind its weights
+    tokens: int  # behind its weights: steps times batch times length, as the plan counts them
     own_tokens: int  # without those of the run that it branches off
     flops: float  # made by this run, not by the one that it branches off
     train_s: float

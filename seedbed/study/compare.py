@@ -7,7 +7,7 @@ from typing import Any
 from scipy import stats
 
 from seedbed.measure.table import Rows
-from seedbed.report.study_compare_rows import SettingRow, SharedRow, StudiesCompared
+from seedbed.report.study_compare_rows import SAME, SettingRow, SharedRow, StudiesCompared
 from seedbed.report.study_rows import RunRow, StudyResult
 from seedbed.study.statistics import LEVEL, Difference, holm, mean_interval, paired
 
@@ -19,7 +19,8 @@ def compare(a: StudyResult, b: StudyResult) -> StudiesCompared:
     """Cells with the same levels, size and share in both, in the order of A; the axes need not be the same ones.
 
     Runs pair where both studies read the same data for as long with the same seeds, two at least: then the difference
-    is the mean over common seeds with a paired t interval. Otherwise means are compared by Welch's t test.
+    is the mean over common seeds with a paired t interval. Otherwise means are compared by Welch's t test. Where the
+    common seeds are the very same runs in both there is nothing to compare.
     Losses are in nats a token on the same data, and in bits a byte on different ones, whose tokens are not the same.
     """
     same_data = sorted(set(a.data.values())) == sorted(set(b.data.values()))
@@ -51,8 +52,10 @@ def _row(place: Place, runs_a: Sequence[RunRow], runs_b: Sequence[RunRow], same_
     a, b = mean_interval(list(losses_a.values())), mean_interval(list(losses_b.values()))
     common = sorted(losses_a.keys() & losses_b.keys())
     alike = same_data and abs(runs_a[0].tokens - runs_b[0].tokens) <= 0.01 * runs_a[0].tokens
-    if {row.key for row in runs_a} == {row.key for row in runs_b}:
-        difference, method = Difference(0.0, 0.0, None, None, None, len(runs_a)), "the same runs"
+    keys_a, keys_b = ({row.seed: row.key for row in runs} for runs in (runs_a, runs_b))
+    if common and all(keys_a[seed] == keys_b[seed] for seed in common):
+        method = SAME if keys_a == keys_b else f"{SAME} of seeds {', '.join(map(str, common))}"
+        difference = Difference(0.0, 0.0, None, None, None, len(common))
     elif alike and len(common) > 1:
         difference = paired([losses_a[seed] for seed in common], [losses_b[seed] for seed in common])
         method = f"paired over {len(common)} seeds"

@@ -7,6 +7,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from seedbed.errors import InputError, SignalStop
+from seedbed.study.limits import gpus
 from seedbed.study.memory import expected_mb, fits
 from seedbed.study.outcome import read_outcome
 from seedbed.study.process import Running, start
@@ -18,13 +19,9 @@ POLL_S = 1.0
 """How often signals, memory and other studies' runs are looked at while nothing happens here."""
 
 
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def local_engine(workers: int, say: Callable[[str], None]) -> Engine:
-    """The engine that does ``workers`` runs at a time here, fewer where memory is short.
+    """The engine that does ``workers`` runs at a time here, fewer where memory is short. Where there are GPUs each run
+    sees one, that with the fewest runs.
 
     A run whose process is killed is tried once more, from its last checkpoint. SIGINT, SIGTERM and a full disk end the
     study after all runs have saved, a second signal at once. ``say`` receives lines for people. The engine raises
@@ -52,7 +49,7 @@ def _carry_out(
     waiting: list[Task] = []  # for memory, or to be tried again
     needs: dict[str, float] = {}
     peak, killed, short = 0.0, set[str](), False
-    here = os.getcwd()
+    here, cards = os.getcwd(), gpus()
     while stop.signum is None:
         while len(running) < workers and (task := waiting.pop() if waiting else next_task()) is not None:
             needs[task.key] = max(peak, expected_mb(task))
@@ -62,7 +59,8 @@ def _carry_out(
                     say(f"memory is short: a run needs {needs[task.key]:,.0f} MB; for now {len(running)} at a time")
                 short = True
                 break
-            running.append(start(task, here))
+            busy = [one.gpu for one in running]
+            running.append(start(task, here, min(cards, key=busy.count, default=None)))
         if not running:
             return
         done = wait([one.said for one in running], POLL_S)

@@ -7,6 +7,7 @@ from seedbed.analysis.resources import memory_parts
 from seedbed.config.load import from_tree
 from seedbed.data.store import Store
 from seedbed.parallel.world import pick_device
+from seedbed.study.limits import memory_left_mb
 from seedbed.study.work import Task
 
 BARE_MB = 600.0
@@ -16,13 +17,15 @@ RESERVE_MB = 500.0
 
 
 def available_mb() -> float | None:
-    """Memory that processes can still get without swapping; None where the system does not tell."""
+    """Memory that processes can still get without swapping, here and in the control groups of this one; None where the
+    system does not tell."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except FileNotFoundError:
         return None
     values = dict(line.split(":", 1) for line in lines)
-    return int(values["MemAvailable"].split()[0]) / 1024  # kB
+    free, left = int(values["MemAvailable"].split()[0]) / 1024, memory_left_mb()  # kB
+    return free if left is None else min(free, left)
 
 
 def resident_mb(pid: int) -> float:

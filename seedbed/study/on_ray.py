@@ -86,7 +86,8 @@ def _do(task: Task, folder: str) -> End:
     When the study is stopped Ray raises KeyboardInterrupt here.
     """
     for last in (False, True):
-        running = start(task, folder)
+        # Ray's worker may have been given another GPU than when the process that runs are forked from began
+        running = start(task, folder, os.environ.get("CUDA_VISIBLE_DEVICES"))
         try:
             while not running.said.poll(POLL_S):
                 pass

@@ -11,7 +11,7 @@ from typing import Any
 from seedbed.errors import InputError
 from seedbed.study.axes import label_of
 from seedbed.study.maker import Maker
-from seedbed.study.outcome import Outcome
+from seedbed.study.outcome import Outcome, unobserved
 from seedbed.study.spec import Spec
 from seedbed.study.trial import Cell, Stage, Trial, fingerprints
 from seedbed.study.tune import Point, Walk, walk
@@ -108,6 +108,33 @@ class Plan:
         """Why cells have no result, a line each."""
         found = [self.chosen(cell, outcomes).problem for cell in self.cells]
         return [problem for problem in found if problem is not None]
+
+    def rounded(self) -> list[str]:
+        """Shares and budgets that whole parts of runs from which others branch make another number, a line each."""
+        found: dict[str, str] = {}
+        for size in self.spec.sizes:
+            whole, *branches = self.comparison(next(cell for cell in self.cells if cell.size == size), self.middle)[
+                : len(self.spec.shares)
+            ]
+            for trial in branches:
+                taken = trial.tokens / whole.tokens
+                if abs(taken - trial.share) > 0.01 * trial.share:
+                    told = f"share {trial.share:g} is {taken:.4g} of the budget"
+                    found.setdefault(told, f"{told} at {size}: shares are whole twentieths of a run")
+        return list(found.values())
+
+    def unobserved(self, outcomes: Mapping[str, Outcome]) -> list[str]:
+        """What finished runs of the comparison lack of what is observed, a line where there is something."""
+        trials = [trial for trial in self.trials(outcomes) if trial.stage == "compare" and trial.key in outcomes]
+        lacking = {trial.key: unobserved(outcomes[trial.key], self.spec.observe) for trial in trials}
+        looks = [look for look in self.spec.observe if any(look in found for found in lacking.values())]
+        runs = sum(map(bool, lacking.values()))
+        if not runs:
+            return []
+        return [
+            f"{runs} finished {'run lacks' if runs == 1 else 'runs lack'} what is observed ({', '.join(looks)}): "
+            "`seedbed study run` looks at it, but where the checkpoints are gone"
+        ]
 
     def comparison(self, cell: Cell, tuned: Mapping[str, float]) -> list[Trial]:
         """The runs of a cell that are compared: the whole budget of each seed, then what branches off it."""

@@ -41,6 +41,8 @@ class Running:
     process: BaseProcess
     said: Connection
     """Ready when the process has ended, or as good as."""
+    gpu: str | None
+    """The one that it sees, as CUDA_VISIBLE_DEVICES names it; None where that was left as it is."""
 
     @property
     def pid(self) -> int:
@@ -64,24 +66,27 @@ class Running:
         return End(f"its process ended with code {code}")
 
 
-def start(task: Task, folder: str) -> Running:
-    """Begin a run in a process of its own, to which the paths of the task are relative to ``folder``.
+def start(task: Task, folder: str, gpu: str | None = None) -> Running:
+    """Begin a run in a process of its own, to which the paths of the task are relative to ``folder``. Of the GPUs it
+    sees ``gpu`` alone, where one is named.
 
     The process leaves the terminal's signals to its parent; at SIGTERM, and when the parent is gone, it saves and ends.
     """
     said, saying = Pipe(duplex=False)
     _FORKS.set_forkserver_preload(PRELOAD)
-    process = _FORKS.Process(target=_main, args=(task, folder, saying), daemon=True)
+    process = _FORKS.Process(target=_main, args=(task, folder, gpu, saying), daemon=True)
     threads = str(task.threads)
     # libraries read these when they are loaded, which happens once, in the process that the runs are forked from
     with _environment({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false"}):
         process.start()
     saying.close()
-    return Running(task, process, said)  # pyright: ignore[reportArgumentType] (other pipes are those of Windows)
+    return Running(task, process, said, gpu)  # pyright: ignore[reportArgumentType] (other pipes are those of Windows)
 
 
-def _main(task: Task, folder: str, saying: Connection) -> None:
+def _main(task: Task, folder: str, gpu: str | None, saying: Connection) -> None:
     os.setsid()
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # read at CUDA's first use, which comes after the fork
     _end_with_parent()
     try:
         os.chdir(folder)

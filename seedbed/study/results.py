@@ -49,7 +49,10 @@ def results(plan: Plan, outcomes: Mapping[str, Outcome], runs: Path) -> StudyRes
         configs=configs, shared=shared,
         specification=spec.dump(), data=kept,
         versions=_versions(done), threads=_counted(Counter(str(one.threads) for one in done)),
-        problems=[*curve_problems, *token_problems, *sizes.problems, *optimum_problems, *gain_problems],
+        problems=[
+            *plan.rounded(), *plan.unobserved(outcomes), *curve_problems, *token_problems, *sizes.problems,
+            *optimum_problems, *gain_problems,
+        ],
     )  # fmt: skip
 
 
@@ -67,11 +70,12 @@ def _run_row(trial: Trial, outcome: Outcome | None, runs: Path) -> RunRow:
     one = outcome or Outcome(trial.key, "failed")
     made = max(0, one.steps - (0 if one.branched is None else trial.config.train.steps - trial.own_steps))
     loss = None if outcome is None else final_loss(outcome)
+    step_tokens = trial.tokens // trial.config.train.steps
     return RunRow(
         key=trial.key, stage=trial.stage, arm=arm(trial.cell.levels), size=trial.cell.size, share=trial.share,
         seed=trial.seed, tuned=told(trial.tuned), status=status, reason=reason, nats_per_token=loss,
-        bits_per_byte=one.bits_per_byte if loss is not None else None, steps=one.steps, tokens=one.tokens,
-        own_tokens=round(one.tokens * made / max(1, one.steps)), flops=trial.flops * made / trial.own_steps,
+        bits_per_byte=one.bits_per_byte if loss is not None else None, steps=one.steps,
+        tokens=one.steps * step_tokens, own_tokens=made * step_tokens, flops=trial.flops * made / trial.own_steps,
         train_s=one.train_s, wall_s=one.wall_s, peak_mb=one.peak_mb,
         threads=one.threads, branched=one.branched,
     )  # fmt: skip

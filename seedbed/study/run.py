@@ -10,7 +10,7 @@ from seedbed.errors import InputError
 from seedbed.files.atomic import write_atomic
 from seedbed.files.lock import folder_lock
 from seedbed.study.claim import is_claimed
-from seedbed.study.outcome import Outcome, damage, read_outcome, settled, write_outcome
+from seedbed.study.outcome import Outcome, damage, read_outcome, settled, unobserved, write_outcome
 from seedbed.study.plan import Plan, Trial
 from seedbed.study.spec import Spec, load_spec
 from seedbed.study.work import Task, Train
@@ -71,7 +71,7 @@ def run(
         while made := {
             trial.key: found
             for trial in free()
-            if (found := settled(runs / trial.key, _looks(trial, plan.spec))) is not None
+            if (found := _had(runs / trial.key, _looks(trial, plan.spec))) is not None
         }:  # before, or by another study meanwhile
             state.outcomes |= made
         trials = free()
@@ -104,6 +104,15 @@ def _task(trial: Trial, spec: Spec, runs: Path, threads: int, train: Train) -> T
     trunk = None if trial.trunk is None else (str(runs / trial.trunk[0]), trial.trunk[1])
     folder, looks = str(runs / trial.key), _looks(trial, spec)
     return Task(trial.key, trial.name, folder, trial.config.dump(), looks, trunk, threads, train)
+
+
+def _had(folder: Path, looks: tuple[str, ...]) -> Outcome | None:
+    """The outcome in ``folder`` if nothing is left to do there: what its run lacks of ``looks`` cannot be seen any more
+    once its checkpoints are gone."""
+    outcome = settled(folder)
+    if outcome is None or not unobserved(outcome, looks) or any((folder / "checkpoints").glob("step_*")):
+        return settled(folder, looks)
+    return outcome
 
 
 def _looks(trial: Trial, spec: Spec) -> tuple[str, ...]:

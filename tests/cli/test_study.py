@@ -140,15 +140,17 @@ def test_time_of_runs_that_finished_here(place, seedbed, made_up, monkeypatch):
         assert outcome
         write_outcome(folder.parent, Outcome(**{**vars(outcome), "versions": {"platform": "here"}}))
     document = json.loads(seedbed("study", "plan", "tiny.yaml", "seeds=[0,1,2]", "--json")[1])
-    assert document["speeds"][0]["basis"] == "10 runs that finished on a machine like this with 1 thread, by operations"
+    assert document["speeds"][0]["basis"] == (
+        "10 runs that finished on a machine like this with 1 thread, by operations, and 1.0 s beside the steps"
+    )
     assert document["runs"]["comparison"]["runs"] == 2  # a third seed of two arms
     assert document["runs"]["comparison"]["seconds"] == pytest.approx(4.0)  # 2 s each
 
 
-def test_a_best_rate_at_the_edge_ends_with_2_and_a_wider_grid_keeps_what_was_run(place, seedbed, made_up, tiny_store):
+def test_a_best_rate_at_the_edge_ends_with_3_and_a_wider_grid_keeps_what_was_run(place, seedbed, made_up, tiny_store):
     made_up["best"] = 1e-3
     code, out, _ = seedbed("study", "run", "tiny.yaml", "--json")
-    assert code == 2
+    assert code == 3  # its own guard; 2 would be wrong input, and nothing written
     assert len(json.loads(out)["problems"]) == 2
     assert "widen it: what was run stays" in json.loads(out)["problems"][0]
     before = len(made_up["made"])
@@ -226,14 +228,14 @@ def test_a_report_of_other_data_is_told(place, seedbed, made_up):
     assert seedbed("study", "run", "tiny.yaml")[0] == 0
 
 
-def test_all_of_the_tuning_diverged_ends_with_2_and_a_report(place, seedbed, made_up, monkeypatch):
+def test_all_of_the_tuning_diverged_ends_with_3_and_a_report(place, seedbed, made_up, monkeypatch):
     def work(task: Any) -> None:
         Path(task.folder).mkdir(parents=True, exist_ok=True)
         write_outcome(Path(task.folder), Outcome(task.key, "diverged", "step 3: loss nan"))
 
     monkeypatch.setattr("seedbed.study.local.local_engine", lambda workers, say: in_this_process(work))
     code, _, err = seedbed("study", "run", "tiny.yaml")
-    assert code == 2 and "every run down to optim.lr=" in err
+    assert code == 3 and "every run down to optim.lr=" in err
     assert (place / "runs/studies/tiny/report/report.html").is_file()
 
 

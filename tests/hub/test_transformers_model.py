@@ -103,3 +103,54 @@ def test_continuous_batching_generates_the_same(option, attention):
     found = theirs.generate_batch(prompts, generation_config=settings, continuous_batching_config=room)
     expected = [theirs.generate(torch.tensor([prompt]), **GREEDY)[0, len(prompt) :].tolist() for prompt in prompts]
     assert [output.generated_tokens for output in found.values()] == expected
+
+
+class _Replaced(torch.nn.Module):
+    """A linear map of an engine: no nn.Linear, and nothing of ours on it."""
+
+    def __init__(self, linear: torch.nn.Linear):
+        super().__init__()
+        self.matrix, self.shift = linear.weight, linear.bias
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.matrix, self.shift)
+
+
+def _engine(module, query, key, value, attention_mask, scaling=None, attention_instances=None, **_):
+    """Attention as vLLM and SGLang have it: one sequence, an instance a layer, tokens by features out."""
+    assert attention_mask is None
+    out = attention_instances[module.layer_idx](query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
+    return out.transpose(1, 2).reshape(query.shape[2], -1), None
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_engine_replaces_attention_linear_maps_and_embedding(option):
+    ours, ids = decoder(option), draw(1, 20)
+    body = to_transformers(ours).model
+    transformers.AttentionInterface.register("engine", _engine)
+    body.config._attn_implementation = "engine"
+    for name, child in list(body.named_modules()):
+        if isinstance(child, torch.nn.Linear):
+            holder, _, own = name.rpartition(".")
+            setattr(body.get_submodule(holder), own, _Replaced(child))
+    body.set_input_embeddings(torch.nn.Embedding.from_pretrained(ours.embed.weight))
+    called = []
+
+    def instance(layer):
+        def attention(*args, **told):
+            called.append(layer)
+            return torch.nn.functional.scaled_dot_product_attention(*args, **told)
+
+        return attention
+
+    with torch.no_grad():
+        states = body(
+            input_ids=ids,
+            inputs_embeds=None,
+            use_cache=False,
+            position_ids=torch.arange(20)[None],
+            attention_instances={layer: instance(layer) for layer in range(2)},
+            return_dict=False,
+        )[0]
+        torch.testing.assert_close(states @ ours.head_weight.T, ours(ids), rtol=0, atol=1e-4)
+    assert called == [0, 1]

@@ -270,6 +270,28 @@ def test_two_studies(result, tiny_store, tmp_path):
     assert json.dumps(asdict(both), allow_nan=False)
 
 
+def test_a_study_against_itself_says_so(result):
+    page = study_compare_page(compare(result, result), {})
+    assert page.sections[0].paragraphs == [
+        "Both read the same data. 6 of 6 cells of the whole budget are the same runs in both: nothing to compare."
+    ]
+    assert page.pictures == []
+    assert "SMOKE" not in page.lead
+    assert [(section.paragraphs, len(section.tables)) for section in page.sections if section.title == "Settings"] == [
+        (["None differ in the cells that both have."], 0)
+    ]
+
+
+def test_two_studies_of_one_seed_are_smoke(result, tiny_store, tmp_path):
+    plan = made_plan(tiny_store, seeds=[0], set={**made_plan(tiny_store).spec.set, "optim.weight_decay": 0.2})
+    page = study_compare_page(compare(result, results(plan, carried_out(plan), tmp_path)), {})
+    assert "SMOKE" in page.lead
+    assert page.sections[0].paragraphs[1] == (
+        "6 cells of the whole budget are in both, none with two seeds on both sides: nothing says how far chance "
+        "reaches."
+    )
+
+
 def test_markdown_escapes_and_keeps_tables(smoke):
     text = page_markdown(study_page(replace(smoke, question="a | b <i>*"), {}))
     assert "a | b \\<i\\>\\*" in text

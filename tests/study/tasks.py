@@ -42,6 +42,13 @@ def note(config: Config) -> None:
     print("trained")
 
 
+def see(config: Config) -> None:
+    """Leaves which GPUs it sees, and waits until b has done so too."""
+    folder = place(config)
+    (folder / "gpu").write_text(str(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    wait_for(folder.parent / "b" / "gpu")
+
+
 def die_once(config: Config) -> None:
     flag = place(config) / "died"
     if not flag.exists():

@@ -151,6 +151,18 @@ def test_runs_wait_for_memory(carry_out, monkeypatch):
     assert "memory is short: a run needs 60" in said[0]
 
 
+def test_each_run_sees_a_gpu_of_its_own_where_there_are_as_many(carry_out, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5e")
+    monkeypatch.setattr(local, "gpus", lambda: ["3", "GPU-5e"])
+    ended, _ = carry_out(2, a=tasks.see, b=tasks.see, c=tasks.see)
+    assert ended == {"a": None, "b": None, "c": None}
+    assert {Path(name, "gpu").read_text() for name in "ab"} == {"3", "GPU-5e"}
+    assert Path("c/gpu").read_text() in ("3", "GPU-5e")
+    monkeypatch.setattr(local, "gpus", list)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert carry_out(1, d=tasks.see)[0] == {"d": None}
+
+
 def test_memory_that_running_processes_will_still_take_is_not_free(monkeypatch):
     monkeypatch.setattr(memory, "available_mb", lambda: 5000.0)
     monkeypatch.setattr(memory, "resident_mb", {1: 300.0, 2: 1500.0}.get)
@@ -160,6 +172,14 @@ def test_memory_that_running_processes_will_still_take_is_not_free(monkeypatch):
     assert not memory.fits(3801, {1: 1000.0, 2: 1000.0})
     monkeypatch.setattr(memory, "available_mb", lambda: None)
     assert memory.fits(1e9, {})
+
+
+def test_memory_is_what_machine_and_control_groups_leave(monkeypatch):
+    monkeypatch.setattr(memory, "memory_left_mb", lambda: 123.0)
+    assert memory.available_mb() == 123.0
+    monkeypatch.setattr(memory, "memory_left_mb", lambda: 1e9)
+    free = memory.available_mb()
+    assert free is not None and 0 < free < 1e9
 
 
 def test_memory_is_read_from_the_system():

@@ -68,7 +68,7 @@ def test_a_stop_of_the_study_makes_a_run_save(tiny_store, tmp_path, monkeypatch)
             raise KeyboardInterrupt
 
     real = on_ray.start
-    monkeypatch.setattr(on_ray, "start", lambda task, folder: Stopped(real(task, folder)))
+    monkeypatch.setattr(on_ray, "start", lambda task, folder, gpu: Stopped(real(task, folder)))
     with pytest.raises(KeyboardInterrupt):
         _do(tasks.task(tiny_store, tmp_path, "a", tasks.until_told), str(tmp_path))
     assert (tmp_path / "a" / "saved").exists()

@@ -8,6 +8,7 @@ from scipy import stats
 
 from seedbed.measure.table import Rows
 from seedbed.study.compare import compare
+from seedbed.study.estimate import cell_costs
 from seedbed.study.results import results
 
 
@@ -90,6 +91,24 @@ def test_a_study_against_itself(first):
     found = compare(first, first)
     assert {(row.method, row.difference, row.p) for row in found.shared} == {("the same runs", 0.0, None)}
     assert list(found.settings) == []
+    assert not found.smoke
+
+
+def test_a_study_with_one_more_seed_is_the_same_runs(first, make):
+    found = compare(first, make(seeds=[0, 1, 2, 3]))
+    told = {(row.method, row.difference, row.p) for row in found.shared}
+    assert told == {("the same runs of seeds 0, 1, 2", 0.0, None)}
+    assert {(row.n_a, row.n_b) for row in found.shared} == {(3, 4)}
+    assert not found.smoke
+
+
+def test_tokens_are_counted_as_the_plan_does(first, tiny_store):
+    plan = made_plan(tiny_store)
+    planned = {cost.size: cost.tokens for cost in cell_costs(plan)}
+    found = compare(first, first)
+    assert {(row.size, row.tokens_a, row.tokens_b) for row in found.shared if row.share == 1.0} == {
+        (size, tokens, tokens) for size, tokens in planned.items()
+    }
 
 
 def test_levels_in_another_order_are_the_same_cell_and_others_are_told(first):

@@ -1,5 +1,6 @@
 """A study carried out: shared folders of runs, what fails, what a study's folder may be."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,22 @@ def test_a_run_that_failed_here_while_another_study_does_it_is_not_written_down_
     state = run(plan, worker.runs, engine, print, 1, lambda *_: None)
     assert list(state.failed.values()) == ["killed", "killed"]
     assert known_outcomes(plan, worker.runs) == {}
+
+
+def test_what_cannot_be_observed_any_more_is_told_and_fails_nothing(tiny_store: Path, worker: Worker) -> None:
+    worker.carry_out(studies.plan(tiny_store))
+    kept, gone = worker.made
+    (worker.runs / kept / "checkpoints" / "step_00000020").mkdir(parents=True)
+    asked = studies.plan(tiny_store, observe=["residual", "sink"])
+    state = worker.carry_out(asked)
+    assert worker.made[2:] == [kept]  # the other has no checkpoint, and is taken as it is
+    assert gone in state.outcomes and gone not in state.failed
+    assert asked.unobserved(state.outcomes | {kept: replace(state.outcomes[gone], key=kept)}) == [
+        "2 finished runs lack what is observed (residual, sink): `seedbed study run` looks at it, but where the "
+        "checkpoints are gone"
+    ]
+    seen = {key: replace(state.outcomes[gone], after={"residual": {}, "sink": {}}) for key in (kept, gone)}
+    assert asked.unobserved(seen) == []
 
 
 def test_changes_are_told_with_what_runs_and_what_ended(tiny_store: Path, worker: Worker) -> None:

@@ -85,13 +85,14 @@ def test_what_is_not_observed_is_told_and_a_finished_run_stays(tiny_store: Path,
     plan = studies.plan(tiny_store, observe=["residual"])
     trial = plan.trials({})[0]
     write_outcome(tmp_path / trial.key, finished := Outcome(trial.key, "finished", nats_per_token=1.0))
+    (tmp_path / trial.key / "checkpoints" / "step_00000020").mkdir(parents=True)
 
     def engine(next_task: Any, ended: Any) -> None:
         while (task := next_task()) is not None:
-            ended(task, "checkpoints are gone")
+            ended(task, "its checkpoint is damaged")
 
     state = run(plan, tmp_path, engine, train, 1, lambda *_: None)
-    assert state.failed[trial.key] == "checkpoints are gone"
+    assert state.failed[trial.key] == "its checkpoint is damaged"
     assert outcome_of(tmp_path / trial.key) == finished
 
 
