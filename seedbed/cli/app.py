@@ -16,11 +16,13 @@ from seedbed import __version__
 from seedbed.cli import (
     analyze,
     bench,
+    chat,
     checkpoint,
     config,
     data,
     export,
     generate,
+    import_,
     preflight,
     quickstart,
     serve,
@@ -60,9 +62,11 @@ app.add_typer(checkpoint.app, name="checkpoint", help="Verify, list, prune, aver
 app.command("preflight")(preflight.preflight)
 app.command("bench")(bench.bench)
 app.command("export")(export.export)
+app.command("import")(import_.import_)
 app.add_typer(study.app, name="study", help="Grids of runs that are compared: plan, carry out, report.")
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
+app.command("chat")(chat.chat)
 app.command("serve")(serve.serve)
 
 

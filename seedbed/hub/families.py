@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from seedbed.facts.table import canonical
 from seedbed.model import Decoder
 from seedbed.model.norm import FusedLinear
 
@@ -101,11 +100,6 @@ def to_theirs(family: Family, model: Decoder, parameter: str, tensor: Tensor) ->
     if _turned(family, model, parameter):
         parts = [part.T for part in parts]
     return {name: part.contiguous() for name, part in zip(names, parts, strict=True)}
-
-
-def own_parameters(model: nn.Module) -> list[str]:
-    """Canonical names of the parameters, a tied one once."""
-    return [canonical(name) for name, _ in model.named_parameters()]
 
 
 def _turned(family: Family, model: Decoder, parameter: str) -> bool:

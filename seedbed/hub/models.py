@@ -212,12 +212,17 @@ def open_model(path: str | Path, device: str = "cpu") -> LanguageModel:
         module = causal_model(foreign, kind)
         module.to(device)  # pyright: ignore (its type of `to` is odd)
         opened = LanguageModel(name, module, tokenizer, _longest(config), tuple(foreign.files))
-    if (largest := _largest_id(tokenizer)) >= (size := vocabulary_of(opened.module)):
+    check_tokenizer(path, tokenizer, vocabulary_of(opened.module))
+    return opened
+
+
+def check_tokenizer(path: Path, tokenizer: Tokenizer, rows: int) -> None:
+    """Raise InputError where texts become ids that an embedding of so many ``rows`` does not have."""
+    if (largest := _largest_id(tokenizer)) >= rows:
         raise InputError(
-            f"{path}: its tokenizer gives ids up to {largest}, the model has an embedding of {size} rows; give the "
+            f"{path}: its tokenizer gives ids up to {largest}, the model has an embedding of {rows} rows; give the "
             "model its own tokenizer"
         )
-    return opened
 
 
 def _ours(name: str, folder: Path, device: str) -> LanguageModel:
