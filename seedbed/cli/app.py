@@ -20,6 +20,7 @@ from seedbed.cli import (
     checkpoint,
     config,
     data,
+    eval,
     export,
     generate,
     import_,
@@ -58,6 +59,7 @@ app.add_typer(config.app, name="config", help="Show a resolved configuration, or
 app.add_typer(tokenizer.app, name="tokenizer", help="Train, import and measure tokenizers.")
 app.add_typer(data.app, name="data", help="Turn text into a token store, and look into one.")
 app.add_typer(analyze.app, name="analyze", help="Look inside models: weights, and what they do with text.")
+app.command("eval")(eval.evaluate)
 app.add_typer(checkpoint.app, name="checkpoint", help="Verify, list, prune, average and merge checkpoints.")
 app.command("preflight")(preflight.preflight)
 app.command("bench")(bench.bench)
