@@ -59,7 +59,7 @@ def balance(config: ModelConfig, ratio: float, init: InitConfig, batch: Batch, s
     Gaussian numbers at every gamma; the epsilon is the model's. What is found holds at this width; at another one,
     search again. A measurement costs one pass of one branch of each layer, and there are about 6 a branch.
     Raises InputError when the ratio is not positive, needs a gamma outside 0 to 2 or cannot be searched for, for a
-    law without a gamma, and for gammas that cannot be drawn.
+    law without a gamma, for gammas that cannot be drawn, and where norms stand behind the branches.
     """
     if not (ratio > 0 and math.isfinite(ratio)):
         raise InputError(f"balance: a branch cannot be {ratio:g} of its input; ask for a ratio above 0, such as 0.5")
@@ -67,6 +67,11 @@ def balance(config: ModelConfig, ratio: float, init: InitConfig, batch: Batch, s
         raise InputError(
             f"balance: init.law={init.law} has no gamma of the embedding to balance the branches for; "
             "set init.law=gamma init.gamma=1.0"
+        )
+    if config.norm_placement != "pre":
+        raise InputError(
+            "balance: with model.norm_placement=post the norm behind a branch decides how large it is, whatever its "
+            "gamma; set model.norm_placement=pre"
         )
     gamma: float = init.options["gamma"]
     by_role: dict[str, float] = init.options.get("by_role") or {}

@@ -56,14 +56,17 @@ def measure_arm(config: Config, batch: Batch) -> Arm:
     highest = max(norm.second_moment for norm in residual.norms)
     if not (math.isfinite(residual.flow) and highest <= FP32_MAX):
         raise InputError(f"init: {plan.title}: the first forward pass overflows fp32; choose a smaller scale")
-    predicted = predicted_budget(config.model, drawn_std(facts, receipt))
+    budget = []
+    if config.model.norm_placement == "pre":
+        predicted = predicted_budget(config.model, drawn_std(facts, receipt))
+        budget = measure_budget(model, ids, doc_ids, predicted, positions)
     few = [x[:1, :PRECISION_TOKENS] for x in (ids, doc_ids, positions)]
     return Arm(
         title=plan.title,
         plan=plan,
         scaling=branch_scaling(config.model, config.init),
         residual=residual,
-        budget=measure_budget(model, ids, doc_ids, predicted, positions),
+        budget=budget,
         precision=bf16_errors(model, *few),
         precision_tokens=few[0].numel(),
         sink=sink_report(model, ids, doc_ids, positions),

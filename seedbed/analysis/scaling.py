@@ -23,8 +23,11 @@ def branch_scaling(model: ModelConfig, init: InitConfig, widths: Sequence[int] |
     one gamma in a branch (S0 section 5). Each gamma is how the std that the law plans for the first layer falls over
     ``widths``, ascending (by default the model's own, twice and four times that); gamma_e is the embedding's, and with
     learned positions the smaller of the two tables', since the other vanishes beside it in a wide model. A branch is
-    left out where its law has no such power: weights that are copied, a std that is no power of the width.
+    left out where its law has no such power: weights that are copied, a std that is no power of the width. Both are
+    where norms stand behind the branches: their gains decide what is added, whatever the matrices.
     """
+    if model.norm_placement != "pre":
+        return {}
     widths = widths or [model.d_model, 2 * model.d_model, 4 * model.d_model]
     plans = [_first_of_role(make_plan(meta_facts(at_width(model, width, widths[0])), init).rows) for width in widths]
     gamma = {role: _gamma(widths, [plan[role] for plan in plans]) for role in plans[0]}

@@ -44,7 +44,7 @@ def masking(arm: Arm, config: Config) -> Iterator[Verdict]:
     numbers |= {"safe_norm_eps": safe_eps}
     advice = f"lower model.norm_eps from {eps:g} to {safe_eps:g}"
     gamma = -math.log(9 * eps) / (2 * math.log(config.model.d_model))  # masks 10 % of an input of std d^-gamma
-    if gamma > 0:
+    if gamma > 0 and config.model.norm_placement == "pre":  # else the norms read branches, not the embedding
         numbers |= {"gamma": gamma}
         advice += f", or embed at γ below {math.floor(100 * gamma) / 100:g} (std above {number(3 * eps**0.5, 2)})"
     yield Verdict(level, f"{what}: {advice}.", numbers)
@@ -61,7 +61,10 @@ def branches(arm: Arm, config: Config) -> Iterator[Verdict]:
         numbers: dict = {"least": min(shares), "most": max(shares), "width": config.model.d_model}
         text, advice = f"The {name} branch adds {spread(min(shares), max(shares))} of the stream", ""
         if small or large:
-            advice = f": {'raise' if small else 'lower'} the std of its maps"
+            what, raised = "its maps", small
+            if config.model.norm_placement == "post":  # the branch has the size of its norm's gain
+                what, raised = "the embedding", large
+            advice = f": {'raise' if raised else 'lower'} the std of {what}"
         scaling = arm.scaling.get(branch)
         if scaling is not None:
             numbers |= {"exponent": scaling.exponent, "balancing_gamma": scaling.balancing}
@@ -89,7 +92,9 @@ def growth(arm: Arm, config: Config) -> Iterator[Verdict]:
     if flow <= GROWTH:
         yield Verdict("good", f"{text}.", numbers)
         return
-    advice = f"raise the embedding’s std {number(flow / GROWTH)} times, or lower those of attn.o and mlp.down as much"
+    advice = f"raise the embedding’s std {number(flow / GROWTH)} times"
+    if config.model.norm_placement == "pre":
+        advice += ", or lower those of attn.o and mlp.down as much"
     yield Verdict("warning", f"{text}, which is {percent(1 / flow)} of it at the end: {advice}.", numbers)
 
 
@@ -98,6 +103,12 @@ BUDGET = 2.0
 
 def budget(arm: Arm, config: Config) -> Iterator[Verdict]:
     """S1's algebra against the measurement, where they differ most."""
+    if config.model.norm_placement != "pre":
+        text = (
+            "No variance budget: S1’s algebra takes a branch to read a norm, and here norms stand behind the branches."
+        )
+        yield Verdict("note", text, {"norm_placement": config.model.norm_placement})
+        return
     # the rows of the stream take its input to have variance 1, as no embedding has: they would always differ
     branch = [row for row in arm.budget if row.quantity not in ("per block", "after L blocks")]
     rows = [(row, row.measured / row.predicted) for row in branch if row.predicted and row.measured]

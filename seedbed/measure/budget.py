@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seedbed.config import ModelConfig
+from seedbed.errors import InputError
 from seedbed.measure.evaluating import evaluating
 from seedbed.model.decoder import Decoder, SwiGLU
 from seedbed.model.norm import gelu
@@ -45,8 +46,11 @@ def predicted_budget(config: ModelConfig, std: Mapping[tuple[int, str], float]) 
 
     A feed-forward network without a gate has one row ``gelu(up)`` for ``gate``, ``silu(gate)`` and ``gate·up``. Where
     S1 is silent (choice): GELU goes as SiLU does; a gate on attention multiplies by the second moment of its sigmoid, ¼
-    while its input is small; biases are zero; QK-norm comes after ``q`` and ``k``. Raises KeyError for a missing std.
+    while its input is small; biases are zero; QK-norm comes after ``q`` and ``k``. Raises KeyError for a missing std,
+    InputError for norms behind the branches, where what a branch reads is not normed.
     """
+    if config.norm_placement != "pre":
+        raise InputError("variance budget: model.norm_placement=post; S1's algebra is that of a pre-norm model")
     layers = [_predict_layer(config, lambda role, layer=layer: std[layer, role]) for layer in range(config.n_layers)]
     rows = [BudgetRow(quantity, fmean(layer[quantity] for layer in layers), None) for quantity in layers[0]]
     return [*rows, BudgetRow("after L blocks", 1 + sum(layer["per block"] for layer in layers), None)]

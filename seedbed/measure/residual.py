@@ -1,9 +1,10 @@
-"""What an initialization does to the residual stream of a pre-norm decoder, on real tokens.
+"""What an initialization does to the residual stream of a decoder, on real tokens.
 
 For each token, e is the embedded input (learned positions included) and h_l the stream after layer l. All numbers are
 means over tokens of a per-token number (choice): a few tokens with huge states cannot hide the rest.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,7 +45,7 @@ class ResidualReport:
     tokens: int
     embed_rms: float  # root of the mean over features of e^2
     layers: tuple[LayerFlow, ...]
-    norms: tuple[NormMasking, ...]  # norms of the residual stream
+    norms: tuple[NormMasking, ...]  # norms of the residual stream, and of what a branch adds to it
     qk_norms: tuple[NormMasking, ...]  # norms of queries and keys, which do not see the stream
 
     @property
@@ -76,16 +77,16 @@ def residual_report(
         tokens=sum(sums.tokens.values()),
         embed_rms=sums.mean(embedded, "norm") / sums.width**0.5,
         layers=tuple(flows),
-        norms=_maskings(sums, inside=False),
-        qk_norms=_maskings(sums, inside=True),
+        norms=_maskings(sums, ("stream", "branch")),
+        qk_norms=_maskings(sums, ("attn", "mlp")),
     )
 
 
-def _maskings(sums: StreamSums, inside: bool) -> tuple[NormMasking, ...]:
-    """Of the norms of the stream, or of those inside of branches."""
+def _maskings(sums: StreamSums, reads: Sequence[str]) -> tuple[NormMasking, ...]:
+    """Of the norms that read one of ``reads``: the stream, what a branch gives, or what is inside of a branch."""
     fields = ("second_moment", "masking", "masking_usual")
     return tuple(
         NormMasking(name, kind["eps"], *(sums.mean(sums.norms[name], field) for field in fields))
         for name, kind in sums.kinds.items()
-        if (kind["reads"] != "stream") == inside
+        if kind["reads"] in reads
     )

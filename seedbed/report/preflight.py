@@ -31,7 +31,7 @@ def tables(arms: list[Arm]) -> dict[str, Table]:
         "plan": tables_of.plan_table([arm.plan for arm in arms]),
         "masking": tables_of.masking_table(arms),
         "residual": tables_of.residual_table(arms),
-        "budget": tables_of.budget_table(arms),
+        **({"budget": tables_of.budget_table(arms)} if arms[0].budget else {}),
         "layers": tables_of.layer_table(arms),
         "gradients": tables_of.gradient_table(arms),
         "first": tables_of.first_table(arms),
@@ -50,11 +50,12 @@ def preflight_page(report: PreflightReport) -> str:
     shown = {
         "masking": inline(figures.masking_figure(arms), "Masking ratio of each norm"),
         "residual": inline(figures.residual_figure(arms), "Branches and flow over layers"),
-        "budget": inline(figures.budget_figure(arms), "Variance budget, predicted and measured"),
         "precision": inline(figures.precision_figure(arms), "Error of bf16 and lost updates"),
         "gradients": inline(figures.gradient_figure(arms), "Gradients by component"),
         "sink": inline(figures.sink_figure(arms), "Sink score over layers"),
     }
+    if arms[0].budget:
+        shown["budget"] = inline(figures.budget_figure(arms), "Variance budget, predicted and measured")
     if arms[0].slopes:
         shown["widths"] = inline(figures.width_figure(arms), "Branches over widths")
     return render(

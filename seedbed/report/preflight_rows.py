@@ -116,7 +116,7 @@ class Arm:
         str, Scaling
     ]  # of the branches "attention" and "mlp"; of none where a law does not say (copied weights)
     residual: ResidualReport
-    budget: list[BudgetRow]
+    budget: list[BudgetRow]  # empty where norms stand behind the branches
     precision: list[LayerError]
     precision_tokens: int
     sink: SinkReport

@@ -139,3 +139,8 @@ def test_a_ratio_that_jumps_over_the_target_ends():
     with pytest.raises(InputError, match="after 50 measurements mlp is still not 1 of its input"):
         _search(jump, "mlp", 1.0)
     assert len(asked) == 50
+
+
+def test_norms_behind_the_branches_are_refused():
+    with pytest.raises(InputError, match=r"the norm behind a branch decides .* set model.norm_placement=pre"):
+        balance(model("model.norm_placement=post"), 0.5, init(), batch(), seed=0)

@@ -44,6 +44,11 @@ def test_mup_is_flat(optimizer, shape):
     assert all(slope is not None for slope in slopes(check, "logits"))
 
 
+def test_mup_is_flat_with_norms_behind_the_branches_too():
+    check = coord_check(config("optim.name=adamw", "model.norm_placement=post"), MUP, (32, 64, 128), seeds=1)
+    assert check.flat, check.steepest
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_normal_is_visibly_not(optimizer):
     check = coord_check(config(f"optim.name={optimizer}"), InitConfig(law="normal"), WIDTHS)

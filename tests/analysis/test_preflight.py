@@ -18,13 +18,16 @@ from seedbed.analysis.resources import (
     resources,
 )
 from seedbed.analysis.scaling import branch_scaling
+from seedbed.analysis.verdicts import verdicts
 from seedbed.config import Config, InitConfig
 from seedbed.data.split import IGNORED, Batch
 from seedbed.errors import InputError
 from seedbed.facts.table import parameter_facts
 from seedbed.init import initialize_
+from seedbed.measure.budget import predicted_budget
 from seedbed.model import Decoder
 from seedbed.optim.groups import build_optimizers
+from seedbed.report.preflight import tables
 
 GATED = ["model.attention.gate=elementwise", "model.attention.n_kv_heads=2"]
 GPT2 = ["model.ffn.kind=gelu", "model.norm=layernorm", "model.position=learned", "model.bias=true", "model.tied=true"]
@@ -83,6 +86,22 @@ def test_norms_of_queries_and_keys_and_learned_positions_are_measured_too():
     arm = measure_arm(config(*GPT2, "model.attention.qk_norm=head"), batch())
     assert len(arm.residual.qk_norms) == 6
     assert {row.role for row in arm.first.gradients} > {"pos", "bias", "norm.bias"}
+
+
+def test_norms_behind_the_branches_have_no_budget_and_say_so():
+    c = config("model.norm_placement=post", "model.attention.qk_norm=whole")
+    arm = measure_arm(c, batch())
+    assert (arm.budget, arm.scaling) == ([], {})
+    assert {row.name for row in arm.residual.norms} > {"layers.0.attn_norm", "layers.2.mlp_norm", "norm"}
+    (found,) = [verdict for verdict in verdicts(arm, c) if "budget" in verdict.text]
+    assert found.level == "note"
+    assert "norms stand behind the branches" in found.text
+    texts = " ".join(verdict.text for verdict in verdicts(arm, c))
+    assert "raise the std of the embedding" in texts  # of std 1/64: what is added has the size of the norms' gain, 1
+    assert "its maps" not in texts and "attn.o" not in texts
+    assert "budget" not in tables([arm])
+    with pytest.raises(InputError, match="variance budget: model.norm_placement=post"):
+        predicted_budget(c.model, {})
 
 
 def test_masking_is_s0s_at_its_width():
@@ -195,9 +214,11 @@ def test_activation_memory_is_near_what_autograd_keeps(shape):
     assert activation_bytes(c, 128) == pytest.approx(real, rel=0.2)
 
 
-@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+@pytest.mark.parametrize(
+    "optimizer", [["optim.name=muon"], ["optim.name=muon", "optim.muon.embeddings=muon"], ["optim.name=adamw"]]
+)
 def test_optimizer_memory_is_what_the_optimizer_holds(optimizer):
-    c = config(*GATED, f"optim.name={optimizer}")
+    c = config(*GATED, *optimizer)
     model = Decoder(c.model)
     initialize_(model)
     optimizers = build_optimizers(model, parameter_facts(model), c.optim)

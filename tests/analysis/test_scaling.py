@@ -55,6 +55,10 @@ def test_no_power_of_the_width_has_no_exponent(monkeypatch):
     assert exponents({"law": "odd"}, "model.position=learned") == {}
 
 
+def test_norms_behind_the_branches_leave_none():
+    assert exponents({"law": "gamma", "gamma": 1.0}, "model.norm_placement=post") == {}
+
+
 def test_copied_weights_have_none():
     with np.errstate(all="raise"):  # nor is a power of their std sought
         assert exponents({"law": "reuse", "checkpoint": "nowhere"}) == {}

@@ -96,6 +96,28 @@ def test_qk_norms_are_apart():
     ]
 
 
+@pytest.mark.parametrize("written", [1.0, 0.0])
+def test_norms_behind_branches_mask_what_the_branches_give(written):
+    model = decoder(norm_placement="post", attention={"qk_norm": "whole"}, norm_eps=1e-5)
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.mlp.down.weight *= written
+        x, rotation, visible = model.embedded(IDS)
+        attn = model.layers[0].attn(x, rotation, visible, None)
+        added = model.layers[0].attn_norm(attn)
+    report = residual_report(model, IDS)
+    assert [norm.name for norm in report.norms] == [
+        *(f"layers.{i}.{part}" for i in range(3) for part in ("attn_norm", "mlp_norm")), "norm",
+    ]  # fmt: skip
+    assert len(report.qk_norms) == 6
+    assert report.norms[0].second_moment == pytest.approx(float(attn.square().mean()), rel=1e-5)
+    assert report.layers[0].attn == pytest.approx(float((added.norm(dim=-1) / x.norm(dim=-1)).mean()), rel=1e-5)
+    if written == 0:
+        assert (report.layers[0].mlp, report.norms[1].masking) == (0, pytest.approx(1))
+    else:
+        assert report.norms[1].masking < 1e-2
+
+
 def test_padding_is_not_counted():
     model = decoder()
     ids = torch.cat([torch.zeros(1, 3, dtype=torch.int64), IDS[:1]], 1)

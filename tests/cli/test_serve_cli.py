@@ -1,0 +1,131 @@
+"""seedbed serve: what it refuses before it serves, and how it ends."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny import config, quiet
+
+pytest.importorskip("transformers")
+pytest.importorskip("fastapi")
+
+from seedbed.api import fit
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch):
+    monkeypatch.delenv("SEEDBED_API_KEY", raising=False)
+
+
+@pytest.fixture
+def refused(seedbed):
+    """What a command says that is refused."""
+
+    def call(*arguments: object) -> str:
+        code, out, told = seedbed("serve", *arguments)
+        assert (code, out) == (2, "") and len(told.splitlines()) == 1
+        return told
+
+    return call
+
+
+def test_a_port_in_use(refused):
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        assert f"--port {port}: Address already in use" in refused("m", "--port", port)
+
+
+def test_a_host_that_is_not_here(refused, monkeypatch):
+    monkeypatch.setenv("SEEDBED_API_KEY", "secret")
+    told = refused("m", "--host", "203.0.113.7")
+    assert "--host 203.0.113.7 --port 8000: " in told and "secret" not in told
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1"])
+def test_other_hosts_need_a_key(refused, host):
+    assert "needs an API key" in refused("m", "--host", host)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two words", "schlüssel".encode(), b"\xff"])
+def test_a_key_that_no_header_carries(refused, tmp_path, content):
+    file = tmp_path / "key"
+    file.write_bytes(content)
+    told = refused("m", "--api-key-file", file)
+    assert f"--api-key-file {file}: " in told and "words" not in told
+
+
+def test_the_key_of_the_environment_is_checked_too(refused, monkeypatch):
+    monkeypatch.setenv("SEEDBED_API_KEY", "")
+    assert "SEEDBED_API_KEY: give one key" in refused("m")
+
+
+def test_no_such_model(refused, tmp_path):
+    assert "no such folder" in refused(tmp_path / "none", "--port", 0)
+    assert "no such file or directory" in refused("m", "--api-key-file", tmp_path / "none").lower()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, tiny_store) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "r"
+    fit(config(tiny_store, folder, "train.steps=2"), quiet, page=False)
+    return folder
+
+
+def started(folder: Path, *options: str) -> tuple[subprocess.Popen, str]:
+    """A server's process and its URL."""
+    command = [sys.executable, "-m", "seedbed", "serve", str(folder), "--port", "0", "--json", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout
+    text = ""
+    while not text.endswith("}\n"):
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        text += line
+    return process, json.loads(text)["url"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_lets_running_requests_finish(run, signum, code):
+    import httpx
+
+    process, url = started(run)
+    with httpx.Client(base_url=url, timeout=60) as client:
+        name = client.get("/v1/models").json()["data"][0]["id"]
+        asked = {"model": name, "prompt": "a", "max_tokens": 20, "temperature": 0, "stream": True}
+        with client.stream("POST", "/v1/completions", json=asked) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            process.send_signal(signum)
+            *_, done = (line for line in lines if line)
+    assert done == "data: [DONE]"
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert told.splitlines()[-1] == (
+        f"interrupted: {signal.Signals(signum).name}: the server has stopped; all answers were finished"
+    )
+    assert "Traceback" not in told
+
+
+@pytest.mark.slow
+def test_the_end_of_the_grace_time(run):
+    import httpx
+
+    process, url = started(run, "--grace", "0")
+    with httpx.Client(base_url=url, timeout=60) as client:
+        name = client.get("/v1/models").json()["data"][0]["id"]
+        asked = {"model": name, "prompt": "a", "max_tokens": 20, "n": 16, "stream": True}
+        with client.stream("POST", "/v1/completions", json=asked) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            began = time.monotonic()
+            list(lines)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 143 and time.monotonic() - began < 20
+    assert "the server has stopped" in told
