@@ -11,6 +11,7 @@ from scipy import stats
 from tiny import quiet
 
 from seedbed.errors import InputError
+from seedbed.eval.likelihood import summed_losses
 from seedbed.eval.minimal_pairs import minimal_pairs, read_pairs, told
 from seedbed.files.parts import Parts
 from seedbed.hub.models import LanguageModel, open_model
@@ -92,10 +93,20 @@ def test_means_weigh_paradigms_alike(model, file, monkeypatch):
     assert "1 pairs of equally likely sentences count as half right." in told(read)
 
 
-def test_sentences_of_the_same_tokens_are_equal_in_any_batch(model):
-    pairs = [one._replace(bad=one.good) for one in read_pairs_of([record("the stone", "the stone", "same")] * 3)]
-    found, read = run(model, pairs, batch_tokens=1)
-    assert (found[0].score.value, read.ties) == (0.5, 3)
+def test_sentences_of_the_same_tokens_are_equal_whatever_batches_round_them_to(model, monkeypatch):
+    monkeypatch.setattr("seedbed.eval.minimal_pairs.summed_losses", lambda *_, **__: [1.0, 1.0 + 1e-7])
+    found, read = run(model, read_pairs_of([record("the stone", "the stone", "same")]))
+    assert (found[0].score.value, read.ties) == (0.5, 1)
+
+
+def test_all_tokens_of_a_sentence_count(model, foreign_folder, monkeypatch):
+    sums = []
+    monkeypatch.setattr(
+        "seedbed.eval.minimal_pairs.summed_losses", lambda *given: sums.extend(summed_losses(*given)) or sums
+    )
+    run(model, read_pairs_of(RECORDS[:1]))
+    expected = [-independently(foreign_folder("llama"), RECORDS[0][key]) for key in ("sentence_good", "sentence_bad")]
+    assert sums == pytest.approx(expected, rel=1e-5)
 
 
 def read_pairs_of(records):
