@@ -1,6 +1,7 @@
 """The families of Transformers that the decoder expresses exactly: their names for its modules.
 
-GPT-2, Llama, Qwen3, OLMo 2 and Mistral. ``hub/family_configs.py`` translates their configurations.
+GPT-2, Llama, Qwen3, OLMo 2, Mistral, and LFM3 where all its layers are attention. ``hub/family_configs.py`` translates
+their configurations.
 """
 
 import re
@@ -67,6 +68,20 @@ _GPT2 = {
     "norm": ("transformer.ln_f",),
     "head": ("lm_head",),
 }
+_LFM3_LAYER = "model.layers.*"
+_LFM3 = {
+    "embed": ("model.embed_tokens",),
+    "layers.*.attn_norm": (f"{_LFM3_LAYER}.operator_norm",),
+    "layers.*.attn.qkv": tuple(f"{_LFM3_LAYER}.self_attn.{part}_proj" for part in "qkvg"),
+    "layers.*.attn.q_norm": (f"{_LFM3_LAYER}.self_attn.q_norm",),
+    "layers.*.attn.k_norm": (f"{_LFM3_LAYER}.self_attn.k_norm",),
+    "layers.*.attn.o": (f"{_LFM3_LAYER}.self_attn.o_proj",),
+    "layers.*.mlp_norm": (f"{_LFM3_LAYER}.ffn_norm",),
+    "layers.*.mlp.gate_up": (f"{_LFM3_LAYER}.feed_forward.w1", f"{_LFM3_LAYER}.feed_forward.w3"),
+    "layers.*.mlp.down": (f"{_LFM3_LAYER}.feed_forward.w2",),
+    "norm": ("model.embedding_norm",),
+    "head": ("lm_head",),
+}
 _PRE = _llama("input_layernorm", "post_attention_layernorm")
 _POST = _llama("post_attention_layernorm", "post_feedforward_layernorm")
 
@@ -78,6 +93,7 @@ FAMILIES = {
         Family("qwen3", "Qwen3ForCausalLM", _PRE),
         Family("olmo2", "Olmo2ForCausalLM", _POST),
         Family("mistral", "MistralForCausalLM", _PRE),
+        Family("lfm3", "Lfm3ForCausalLM", _LFM3),
     )
 }
 """By the `model_type` of their configuration."""

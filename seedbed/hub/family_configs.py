@@ -39,6 +39,7 @@ _FIXED: Fields = {
 }
 _DROPOUTS = ("attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop")
 _SILU, _GELU = ("silu", "swish"), ("gelu_new", "gelu_pytorch_tanh")
+_LLAMA = ("rope", "rmsnorm", "swiglu", "pre")
 _ROPES = {"default": set(), "llama3": {"factor", "low_freq_factor", "high_freq_factor"}}
 
 
@@ -69,6 +70,8 @@ def our_config(theirs: "PreTrainedConfig", where: object) -> Translated:
     notes = _dropouts(fields)
     for name, value in _FIXED.items():
         _only(fields, name, (value, None), where)
+    if kind == "lfm3":
+        _as_llama(fields, where)
     model = _gpt2(fields, where) if kind == "gpt2" else _llama(fields, kind, notes, where)
     if left := [f"{name}={value!r}" for name, value in fields.items() if value is not None]:
         raise InputError(
@@ -84,9 +87,11 @@ def their_config(model: ModelConfig, family: str | None = None) -> tuple["PreTra
     import transformers
 
     reason, fits = _families(model)
+    fits = [kind for kind in fits if hasattr(transformers, FAMILIES[kind].architecture)]
+    reason = reason or "this release of Transformers has no class that computes it"
     kind = family or next(iter(fits), None)
     if kind not in fits:
-        return None, reason or f"{family} computes something else; this is {' or '.join(fits)}"
+        return None, f"{family} computes something else; this is {' or '.join(fits)}" if fits else reason
     attention, ffn = model.attention, model.ffn
     told: Fields = {"vocab_size": model.vocab_size, "tie_word_embeddings": model.tied}
     told |= dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
@@ -104,7 +109,10 @@ def their_config(model: ModelConfig, family: str | None = None) -> tuple["PreTra
         told |= {"attention_bias": model.bias, "mlp_bias": model.bias}
     if kind == "mistral":
         told["sliding_window"] = None
-    names = {"llama": "Llama", "mistral": "Mistral", "olmo2": "Olmo2", "qwen3": "Qwen3"}
+    if kind == "lfm3":
+        told |= {"norm_eps": told.pop("rms_norm_eps"), "layer_types": ["full_attention"] * model.n_layers}
+        told |= {"rope_parameters": {"full_attention": told["rope_parameters"]}, "use_sandwich_norm": False}
+    names = {"llama": "Llama", "mistral": "Mistral", "olmo2": "Olmo2", "qwen3": "Qwen3", "lfm3": "Lfm3"}
     return getattr(transformers, f"{names[kind]}Config")(**told), ""
 
 
@@ -112,23 +120,25 @@ def _families(model: ModelConfig) -> tuple[str, list[str]]:
     """Families that compute what ``model`` does, the usual one first, or why there is none."""
     a = model.attention
     assert a.head_dim
-    if a.gate != "none":
-        return f"attention.gate={a.gate}: no native class has the gate and nothing else besides", []
     if model.output_multiplier not in (None, 1):
         return f"output_multiplier={model.output_multiplier:g}: no native class of these families scales logits", []
     if a.scale not in (None, a.head_dim**-0.5):
         return f"attention.scale={a.scale:g}: native classes of these families have head_dim^-1/2", []
     shape = (model.position, model.norm, model.ffn.kind, model.norm_placement)
     whole = a.n_heads * a.head_dim == model.d_model
+    if a.gate != "none":
+        if a.gate == "headwise" and shape == _LLAMA and a.qk_norm == "head" and not model.bias:
+            return "", ["lfm3"]
+        return f"attention.gate={a.gate}: LFM3 alone has it, headwise, with qk_norm=head and no biases", []
     if shape == ("learned", "layernorm", "gelu", "pre"):
         if model.bias and a.qk_norm == "none" and a.n_kv_heads == a.n_heads and whole:
             return "", ["gpt2"]
         return "GPT-2 has biases, as many heads of keys as of queries, heads of d_model together, and no qk_norm", []
     if shape == ("rope", "rmsnorm", "swiglu", "post") and a.qk_norm == "whole" and not model.bias:
         return "", ["olmo2"]
-    if shape == ("rope", "rmsnorm", "swiglu", "pre") and a.qk_norm == "head" and not model.bias:
+    if shape == _LLAMA and a.qk_norm == "head" and not model.bias:
         return "", ["qwen3"]
-    if shape == ("rope", "rmsnorm", "swiglu", "pre") and a.qk_norm == "none":
+    if shape == _LLAMA and a.qk_norm == "none":
         # Llama's configuration wants a width that the heads divide
         found = ["llama"] * (model.d_model % a.n_heads == 0) + ["mistral"] * (not model.bias)
         return ("" if found else "Llama's heads divide d_model, and Mistral has no biases"), found
@@ -166,16 +176,29 @@ def _llama(fields: Fields, kind: str, notes: list[str], where: object) -> Fields
         longest = window
     model["max_seq_len"] = longest
     model |= _rope(fields.pop("rope_parameters"), where)
-    qk_norm = {"qwen3": "head", "olmo2": "whole"}.get(kind, "none")
+    qk_norm = {"qwen3": "head", "lfm3": "head", "olmo2": "whole"}.get(kind, "none")
     model["norm_placement"] = "post" if kind == "olmo2" else "pre"
     model["attention"] = {
         "n_heads": fields.pop("num_attention_heads"),
         "n_kv_heads": fields.pop("num_key_value_heads"),
         "head_dim": fields.pop("head_dim", None),
         "qk_norm": qk_norm,
+        "gate": "headwise" if kind == "lfm3" else "none",
     }
     model["ffn"] = {"kind": "swiglu", "d_ff": fields.pop("intermediate_size")}
     return model
+
+
+def _as_llama(fields: Fields, where: object) -> None:
+    """Rename the fields of LFM3, in place, where all its layers are attention to all earlier tokens."""
+    _only(fields, "use_sandwich_norm", (False,), where)
+    _only(fields, "use_attention_gate", (True,), where)
+    if other := set(fields.pop("layer_types")) - {"full_attention"}:
+        raise InputError(f"{where}: layers of kind {', '.join(sorted(other))} are not expressed; full_attention is")
+    for name in ("conv_bias", "conv_L_cache", "sliding_window"):  # of those kinds
+        fields.pop(name)
+    fields["rms_norm_eps"] = fields.pop("norm_eps")
+    fields["rope_parameters"] = fields["rope_parameters"]["full_attention"]
 
 
 def _window(fields: Fields) -> int | None:

@@ -19,7 +19,7 @@ from seedbed.hub.native import to_native
 from seedbed.hub.parity import parity, require_parity
 from seedbed.model import Decoder
 
-NAMES = ["gpt2", "llama", "qwen3", "olmo2", "mistral"]
+NAMES = ["gpt2", "llama", "qwen3", "olmo2", "mistral", "lfm3"]
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}  # fmt: skip
 ROPE = {
@@ -42,6 +42,7 @@ MODELS = {
         "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_seq_len": 16}}),
     "qwen3": ("qwen3", {**ROPE, "attention": {"n_heads": 4, "head_dim": 6, "qk_norm": "head"}, "rope_theta": 1e6}),
     "olmo2": ("olmo2", {**ROPE, "norm_placement": "post", "attention": {**ROPE["attention"], "qk_norm": "whole"}}),
+    "lfm3": ("lfm3", {**ROPE, "attention": {**ROPE["attention"], "qk_norm": "head", "gate": "headwise"}}),
     "odd width": ("mistral", {**ROPE, "d_model": 18}),
 }  # fmt: skip
 
@@ -138,8 +139,11 @@ REFUSED = [
     ("llama", {"final_logit_softcapping": 30.0}, r"final_logit_softcapping=30.0 is not known of llama"),
     ("mistral", {"layer_types": ["chunked_attention", "full_attention"]}, "layer_types"),
     ("qwen3", {"residual_multiplier": 0.5, "z": 1}, "residual_multiplier=0.5, z=1 is not known of qwen3"),
+    ("lfm3", {"use_sandwich_norm": True}, "use_sandwich_norm=True"),
+    ("lfm3", {"use_attention_gate": False}, "use_attention_gate=False"),
+    ("lfm3", {"layer_types": ["conv", "sliding_attention"]}, "layers of kind conv, sliding_attention"),
     ("llama", {"rms_norm_eps": 0.0}, "model.norm_eps"),
-    ("gemma2", {}, "model_type 'gemma2' is no family that is imported; those are gpt2, llama, mistral, olmo2, qwen3"),
+    ("gemma2", {}, "model_type 'gemma2' is no family that is imported; those are gpt2, lfm3, llama"),
 ]
 
 
@@ -159,13 +163,14 @@ def test_no_field_is_passed_over():
 
     neutral = family_configs._NEUTRAL | set(family_configs._DROPOUTS)
     neutral |= {"model_type", "use_sliding_window", "max_window_layers"}  # the class makes layer_types of the two
+    of_other_layers = {"conv_bias", "conv_L_cache", "sliding_window"}  # than LFM3 has where it is imported
     for family in NAMES:
         name, known = BUILT[family]
         usual = getattr(transformers, name)(**{**known, "sliding_window": None} if family == "mistral" else known)
         before = our_config(usual, "x").model
         for field, value in usual.to_dict().items():
             changed = {bool: lambda v: not v, int: lambda v: 3 * v, float: lambda v: v / 2, str: lambda v: f"{v}x"}
-            if field in neutral or type(value) not in changed:
+            if field in (neutral | of_other_layers if family == "lfm3" else neutral) or type(value) not in changed:
                 continue
             other = type(usual).from_dict(usual.to_dict())
             setattr(other, field, changed[type(value)](value))
@@ -194,7 +199,8 @@ def test_what_a_person_should_know():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"attention": {"n_heads": 4, "gate": "headwise"}}, "attention.gate=headwise"),
+        ({"attention": {"n_heads": 4, "gate": "headwise"}}, "attention.gate=headwise: LFM3 alone has it"),
+        ({"attention": {"n_heads": 4, "gate": "elementwise", "qk_norm": "head"}}, "attention.gate=elementwise"),
         ({"output_multiplier": 0.5}, "output_multiplier=0.5"),
         ({"attention": {"n_heads": 4, "scale": 0.4}}, "attention.scale=0.4"),
         ({"norm": "layernorm"}, "rope, layernorm, swiglu, pre, qk_norm=none, bias=false"),
