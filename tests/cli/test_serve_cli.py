@@ -1,14 +1,12 @@
 """seedbed serve: what it refuses before it serves, and how it ends."""
 
-import json
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from server_process import started
 from tiny import config, quiet
 
 pytest.importorskip("transformers")
@@ -74,19 +72,6 @@ def run(tmp_path_factory, tiny_store) -> Path:
     folder = tmp_path_factory.mktemp("run") / "r"
     fit(config(tiny_store, folder, "train.steps=2"), quiet, page=False)
     return folder
-
-
-def started(folder: Path, *options: str) -> tuple[subprocess.Popen, str]:
-    """A server's process and its URL."""
-    command = [sys.executable, "-m", "seedbed", "serve", str(folder), "--port", "0", "--json", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout
-    text = ""
-    while not text.endswith("}\n"):
-        line = process.stdout.readline()
-        assert line, process.communicate()[1]
-        text += line
-    return process, json.loads(text)["url"]
 
 
 @pytest.mark.slow
