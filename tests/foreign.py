@@ -32,6 +32,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": ("Gemma2Config", {**GROUPED, "sliding_window": 8}),
     "mistral": ("MistralConfig", {**GROUPED, "sliding_window": 8}),
     "mixtral": ("MixtralConfig", {**GROUPED, "num_local_experts": 3}),
+    "lfm3": ("Lfm3Config", {**GROUPED, "layer_types": ["full_attention"] * 2, "use_sandwich_norm": False,
+                            "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e6}}}),
     "bloom": ("BloomConfig", {**GPT, "hidden_size": 16}),
     "cohere": ("CohereConfig", {**GROUPED, "logit_scale": 0.25}),
     "mamba": ("MambaConfig", {"vocab_size": VOCAB, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 2,

@@ -11,7 +11,7 @@ from typing import Literal
 from seedbed.analysis.resources import activation_bytes, memory_parts, meta_facts
 from seedbed.config import Config
 from seedbed.facts.fact import ParameterFact
-from seedbed.optim.groups import group_of
+from seedbed.optim.groups import optimizer_of
 from seedbed.train.objective import chunk_size
 
 Strategy = Literal["ddp", "fsdp"]
@@ -57,7 +57,7 @@ def sizes(config: Config, length: int) -> Sizes:
     assert model.vocab_size and model.attention.head_dim and config.train.micro_batch_size
     outside = [fact for fact in facts if fact.layer is None]
     matrices = [fact for fact in facts if fact.is_matrix and fact.layer is not None]
-    muon = [fact for fact in matrices if config.optim.name == "muon" and group_of(fact) == "block matrices"]
+    muon = [fact for fact in facts if optimizer_of(fact, config.optim) == "muon"]
     attention = model.attention.n_heads * model.attention.head_dim
     tokens = config.train.micro_batch_size * length
     return Sizes(

@@ -11,7 +11,7 @@ from seedbed.config import Config, ModelConfig
 from seedbed.facts.fact import EMBEDDING_ROLES, ROLES, ParameterFact
 from seedbed.facts.table import parameter_facts
 from seedbed.model import Decoder
-from seedbed.optim.groups import group_of
+from seedbed.optim.groups import optimizer_of
 from seedbed.parallel.world import pick_device
 from seedbed.report.preflight_rows import FirstStep, Resources
 from seedbed.train.objective import chunk_size
@@ -89,7 +89,7 @@ def memory_parts(config: Config, length: int) -> dict[str, int]:
     facts = meta_facts(config.model)
     sizes = [(fact, math.prod(fact.shape)) for fact in facts]
     total = sum(size for _, size in sizes)
-    muon = sum(size for fact, size in sizes if config.optim.name == "muon" and group_of(fact) == "block matrices")
+    muon = sum(size for fact, size in sizes if optimizer_of(fact, config.optim) == "muon")
     vocab, micro_batch = config.model.vocab_size, config.train.micro_batch_size
     assert vocab and micro_batch
     chunk, tokens = chunk_size(pick_device(config.train.device).type, vocab), micro_batch * length

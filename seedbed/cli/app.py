@@ -16,11 +16,14 @@ from seedbed import __version__
 from seedbed.cli import (
     analyze,
     bench,
+    chat,
     checkpoint,
     config,
     data,
+    eval,
     export,
     generate,
+    import_,
     preflight,
     quickstart,
     serve,
@@ -56,13 +59,16 @@ app.add_typer(config.app, name="config", help="Show a resolved configuration, or
 app.add_typer(tokenizer.app, name="tokenizer", help="Train, import and measure tokenizers.")
 app.add_typer(data.app, name="data", help="Turn text into a token store, and look into one.")
 app.add_typer(analyze.app, name="analyze", help="Look inside models: weights, and what they do with text.")
+app.command("eval")(eval.evaluate)
 app.add_typer(checkpoint.app, name="checkpoint", help="Verify, list, prune, average and merge checkpoints.")
 app.command("preflight")(preflight.preflight)
 app.command("bench")(bench.bench)
 app.command("export")(export.export)
+app.command("import")(import_.import_)
 app.add_typer(study.app, name="study", help="Grids of runs that are compared: plan, carry out, report.")
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
+app.command("chat")(chat.chat)
 app.command("serve")(serve.serve)
 
 

@@ -51,11 +51,14 @@ class MuonConfig(Section):
     """Look one step ahead along the momentum."""
     ns_steps: Annotated[int, Field(ge=5, le=100)] = 5
     """Newton-Schulz steps; fewer than 5 do not orthogonalize."""
+    embeddings: Literal["adamw", "muon"] = "adamw"
+    """What updates the tables of tokens and positions, a tied head with them. muon: each table is orthogonalized as one
+    matrix; S1 found a higher loss with it."""
 
 
 class OptimConfig(Section):
     name: Literal["adamw", "muon"] = "muon"
-    """muon: Muon on the matrices of the blocks, AdamW on embeddings, head, norms and biases."""
+    """muon: Muon on the matrices of the blocks, AdamW on embeddings (see muon.embeddings), head, norms and biases."""
     lr: Annotated[float, Field(gt=0, le=1e6)] = 2e-3
     """Peak learning rate, of every group (see base_width)."""
     base_width: Positive | None = None

@@ -48,7 +48,7 @@ class Tokenizer:
         self.bos_token, self.eos_token = settings.bos_token, settings.eos_token
         self.bos_id = None if self.bos_token is None else self._tokens[self.bos_token]
         self.eos_id = self._tokens[self.eos_token]
-        self.start = [] if self.bos_id is None else [self.bos_id]
+        self.start = [self.bos_id] if self.bos_id is not None and settings.begins else []
         """What a text begins with when a model reads it; `library_start` says what another library does."""
         self.chat_template = settings.chat_template
         """Jinja text, where the folder has one."""

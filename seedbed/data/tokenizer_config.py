@@ -18,6 +18,8 @@ class Settings(NamedTuple):
     """Jinja text."""
     padded_vocab_size: int
     """Rows that a model's embedding should have."""
+    begins: bool
+    """Whether a text begins with bos_token when a model reads it: yes, unless `add_bos_token` is false."""
 
 
 def read_settings(folder: Path, tokens: Mapping[str, int]) -> Settings:
@@ -46,7 +48,8 @@ def read_settings(folder: Path, tokens: Mapping[str, int]) -> Settings:
             f"{file}: padded_vocab_size is {padded!r}; the vocabulary has {size} ids, and fewer than {MAX_PADDING} "
             "more may be added"
         )
-    return Settings(token("bos_token"), eos_token, _chat_template(folder, config), padded)
+    begins = config.get("add_bos_token") is not False
+    return Settings(token("bos_token"), eos_token, _chat_template(folder, config), padded, begins)
 
 
 def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:

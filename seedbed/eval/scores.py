@@ -19,12 +19,15 @@ No standard error covers training seeds: it is for these weights of the model, o
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+ALL = "all"
+"""The subset of all items."""
 Better = Literal["higher", "lower"]
 
 
@@ -35,7 +38,7 @@ class Items:
 
     task: str
     subset: str
-    """`all`, or which of the task's items, such as a domain or a paradigm."""
+    """ALL, or which of the task's items: a group such as `domain: code`, or a part such as a paradigm."""
     metric: str
     ids: list[str]
     """The same for every model, in any order."""
@@ -145,3 +148,24 @@ def macro(parts: Sequence[Items], subset: str) -> Items:
     ids = [i for part in parts for i in part.ids]
     values = [value for part in parts for value in part.values]
     return Items(parts[0].task, subset, parts[0].metric, ids, values, weights, strata)
+
+
+def only(items: Items, ids: Set[str]) -> Items:
+    """The items with these ids, in their order."""
+    if ids >= set(items.ids):
+        return items
+    places = [place for place, one in enumerate(items.ids) if one in ids]
+    lists = {name: getattr(items, name) for name in ("ids", "values", "weights", "strata")}
+    return replace(
+        items, **{name: [one[i] for i in places] for name, one in lists.items() if one is not None}
+    )  # fmt: skip
+
+
+def unique(ids: Sequence[str]) -> list[str]:
+    """The ids, with ` (2)` and so on behind those that came before."""
+    seen: Counter[str] = Counter()
+    found = []
+    for one in ids:
+        seen[one] += 1
+        found.append(one if seen[one] == 1 else f"{one} ({seen[one]})")
+    return found

@@ -156,10 +156,13 @@ def fingerprint(path: Path) -> tuple[int, str]:
 
 
 @contextmanager
-def atomic_folder(path: str | Path, known: Mapping[str, tuple[int, str]] | None = None) -> Iterator[Path]:
+def atomic_folder(
+    path: str | Path, known: Mapping[str, tuple[int, str]] | None = None, listing: bool = True
+) -> Iterator[Path]:
     """Build the folder ``path`` aside and put it in place, committed, when the ``with`` block ends without error.
 
-    ``known``, looked at then, has fingerprints of files by their names in the folder, which are not read again.
+    ``known``, looked at then, has fingerprints of files by their names in the folder, which are not read again. Without
+    ``listing`` the folder is flushed and put in place with no list of its files: one that will change later.
     An existing folder at ``path`` is replaced at that moment. A writer killed between the two renames of a
     replacement leaves the old folder aside; the next writer of ``path`` brings it back. Left-overs of writers that
     died are removed. Where ``path`` is a link, what it points at is replaced. Callers that did not make the folder at
@@ -175,7 +178,10 @@ def atomic_folder(path: str | Path, known: Mapping[str, tuple[int, str]] | None 
     try:
         with _naming(path):
             yield aside
-            _commit(aside, known or {})
+            for entry in sorted(aside.rglob("*")):
+                sync(entry)
+            if listing:
+                commit(aside, known=known)
         if path.exists():
             old = _aside(path, "old-")
             try:
@@ -191,13 +197,6 @@ def atomic_folder(path: str | Path, known: Mapping[str, tuple[int, str]] | None 
             sync(path.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _commit(folder: Path, known: Mapping[str, tuple[int, str]]) -> None:
-    """Flush everything in the folder to the disk, then write the list of its files."""
-    for entry in sorted(folder.rglob("*")):
-        sync(entry)
-    commit(folder, known=known)
 
 
 def commit(folder: Path, leave_out: Collection[str] = (), known: Mapping[str, tuple[int, str]] | None = None) -> None:

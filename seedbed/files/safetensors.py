@@ -62,6 +62,14 @@ def spellings(name: str, prefix: str) -> tuple[str, ...]:
     return name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")
 
 
+class Like(NamedTuple):
+    """What a tensor in a file is like."""
+
+    dtype: str
+    """As the format spells it ("F32", "BF16")."""
+    shape: tuple[int, ...]
+
+
 class _Piece(NamedTuple):
     """Where all of a tensor lies, or one of its shards."""
 
@@ -131,6 +139,10 @@ class Tensors(Mapping[str, "Tensor"]):
         """Of a tensor, as the format spells it ("F32", "BF16"), without reading it."""
         return self._open[self._pieces[name][0].file].get_slice(name).get_dtype()
 
+    def likes(self) -> dict[str, Like]:
+        """Type and shape of each tensor, without reading it."""
+        return {name: Like(self.dtype(name), self.shape(name)) for name in self}
+
     def _read(self, piece: _Piece, name: str) -> "Tensor":
         try:
             return self._open[piece.file].get_tensor(name)
@@ -138,20 +150,20 @@ class Tensors(Mapping[str, "Tensor"]):
             raise _damaged(piece.file, error) from None
 
 
-def write_tensors(file: Path, like: Tensors, make: Callable[[str], "Tensor"]) -> None:
-    """Write ``make(name)`` for all names, shapes and types of ``like``, one after another: never two in memory.
+def write_tensors(file: Path, like: Mapping[str, Like], make: Callable[[str], "Tensor"]) -> None:
+    """Write ``make(name)`` for all names of ``like``, one after another: never two in memory.
 
     The library's own writer wants all of them at once.
     """
     import torch
 
-    size = {name: math.prod(like.shape(name)) * _item_bytes(like.dtype(name)) for name in like}
-    names = sorted(like, key=lambda name: (-_item_bytes(like.dtype(name)), name))  # so that each is aligned
+    size = {name: math.prod(shape) * _item_bytes(dtype) for name, (dtype, shape) in like.items()}
+    names = sorted(like, key=lambda name: (-_item_bytes(like[name].dtype), name))  # so that each is aligned
     header: dict[str, dict[str, Any]] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name in names:
         place = [end, end + size[name]]
-        header[name] = {"dtype": like.dtype(name), "shape": like.shape(name), "data_offsets": place}
+        header[name] = {"dtype": like[name].dtype, "shape": like[name].shape, "data_offsets": place}
         end += size[name]
     text = json.dumps(header).encode("utf-8")
     text += b" " * (-len(text) % 8)

@@ -71,16 +71,22 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     foreign, name = find_foreign(path), path.resolve().name
     if foreign is None:
         return of_newest(path, lambda folder: _ours(name, path, folder))
-    model = on_paper(foreign, configuration(foreign))
+    return open_as(foreign, on_paper(foreign, configuration(foreign)))
+
+
+def open_as(foreign: Foreign, model: nn.Module) -> Checkpoint:
+    """The checkpoint as the weights of ``model``, a class of Transformers on the meta device; all of them have a place
+    there, and none is missing. Reads and raises as `open_checkpoint`."""
     if foreign.gguf:
-        return _loaded(name, foreign, model)
-    tensors, facts = open_tensors(foreign), parameter_facts(model)
+        return _loaded(foreign, model)
+    name, tensors, facts = foreign.path.resolve().name, open_tensors(foreign), parameter_facts(model)
     try:
-        return Checkpoint(name, facts, foreign.files, tensors, _places(tensors, facts, model), str(model.config))
+        places = _places(tensors, facts, model)
+        return Checkpoint(name, facts, foreign.files, tensors, places, str(model.config))
     except InputError as error:
-        told = f"{path}: {error}; {_WHOLE}"
+        told = f"{foreign.path}: {error}; {_WHOLE}"
         try:
-            return _loaded(name, foreign, model)
+            return _loaded(foreign, model)
         except InputError:
             raise InputError(told) from None
 
@@ -137,16 +143,22 @@ def _fingerprint(file: Path) -> str:
     return sha256(file) if state.st_size <= HASHED else f"{state.st_size} bytes, changed at {state.st_mtime_ns} ns"
 
 
-def _loaded(name: str, foreign: Foreign, model: nn.Module) -> Checkpoint:
+def of_module(foreign: Foreign, module: nn.Module) -> Checkpoint:
+    """The weights of ``foreign`` as they are in ``module``, a model of Transformers that they were loaded into."""
+    tensors = {canonical(own): parameter.detach() for own, parameter in module.named_parameters()}
+    places = {own: own for own in tensors}
+    configuration = str(getattr(module, "config", ""))
+    name = foreign.path.resolve().name
+    return Checkpoint(name, parameter_facts(module), foreign.files, tensors, places, configuration)
+
+
+def _loaded(foreign: Foreign, model: nn.Module) -> Checkpoint:
     """All parameters as Transformers loads them, in memory at once: it dequantises GGUF, and renames and stacks what
     older releases named otherwise or saved apart (experts). Raises InputError where that leaves one out too."""
     loaded, told = in_memory(foreign, type(model), torch.float32 if foreign.gguf else "auto")  # pyright: ignore[reportArgumentType]
     if problems := [f"{what}: {some(names)}" for what, names in told.items()]:
         raise InputError(f"{foreign.path}: {'; '.join(problems)}; give the checkpoint as it was saved")
-    tensors = {canonical(own): parameter.detach() for own, parameter in loaded.named_parameters()}
-    return Checkpoint(
-        name, parameter_facts(loaded), foreign.files, tensors, {own: own for own in tensors}, str(model.config)
-    )
+    return of_module(foreign, loaded)
 
 
 def _places(tensors: Tensors | Pickles, facts: Iterable[ParameterFact], model: nn.Module) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The families of Transformers that the decoder expresses exactly: their names for its modules.
 
-GPT-2, Llama, Qwen3, OLMo 2 and Mistral. ``hub/family_configs.py`` translates their configurations.
+GPT-2, Llama, Qwen3, OLMo 2, Mistral, and LFM3 where all its layers are attention. ``hub/family_configs.py`` translates
+their configurations.
 """
 
 import re
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from seedbed.facts.table import canonical
 from seedbed.model import Decoder
 from seedbed.model.norm import FusedLinear
 
@@ -68,6 +68,20 @@ _GPT2 = {
     "norm": ("transformer.ln_f",),
     "head": ("lm_head",),
 }
+_LFM3_LAYER = "model.layers.*"
+_LFM3 = {
+    "embed": ("model.embed_tokens",),
+    "layers.*.attn_norm": (f"{_LFM3_LAYER}.operator_norm",),
+    "layers.*.attn.qkv": tuple(f"{_LFM3_LAYER}.self_attn.{part}_proj" for part in "qkvg"),
+    "layers.*.attn.q_norm": (f"{_LFM3_LAYER}.self_attn.q_norm",),
+    "layers.*.attn.k_norm": (f"{_LFM3_LAYER}.self_attn.k_norm",),
+    "layers.*.attn.o": (f"{_LFM3_LAYER}.self_attn.o_proj",),
+    "layers.*.mlp_norm": (f"{_LFM3_LAYER}.ffn_norm",),
+    "layers.*.mlp.gate_up": (f"{_LFM3_LAYER}.feed_forward.w1", f"{_LFM3_LAYER}.feed_forward.w3"),
+    "layers.*.mlp.down": (f"{_LFM3_LAYER}.feed_forward.w2",),
+    "norm": ("model.embedding_norm",),
+    "head": ("lm_head",),
+}
 _PRE = _llama("input_layernorm", "post_attention_layernorm")
 _POST = _llama("post_attention_layernorm", "post_feedforward_layernorm")
 
@@ -79,6 +93,7 @@ FAMILIES = {
         Family("qwen3", "Qwen3ForCausalLM", _PRE),
         Family("olmo2", "Olmo2ForCausalLM", _POST),
         Family("mistral", "MistralForCausalLM", _PRE),
+        Family("lfm3", "Lfm3ForCausalLM", _LFM3),
     )
 }
 """By the `model_type` of their configuration."""
@@ -101,11 +116,6 @@ def to_theirs(family: Family, model: Decoder, parameter: str, tensor: Tensor) ->
     if _turned(family, model, parameter):
         parts = [part.T for part in parts]
     return {name: part.contiguous() for name, part in zip(names, parts, strict=True)}
-
-
-def own_parameters(model: nn.Module) -> list[str]:
-    """Canonical names of the parameters, a tied one once."""
-    return [canonical(name) for name, _ in model.named_parameters()]
 
 
 def _turned(family: Family, model: Decoder, parameter: str) -> bool:

@@ -119,7 +119,7 @@ class LanguageModel:
             targets = ids[predicted]  # [N]
             found = torch.empty(len(targets), dtype=torch.float32, device=ids.device)
             ranked = torch.empty_like(targets)
-            make, width = self._logits(ids, doc_ids, before)
+            make, width = self.logits(ids, doc_ids, before)
             for rows in torch.arange(len(targets), device=ids.device).split(max(1, LOGITS // width)):
                 scores, target = make(rows).float(), targets[rows, None]  # [C, V]
                 own = scores.gather(1, target)  # [C, 1]
@@ -131,9 +131,10 @@ class LanguageModel:
             places[predicted] = ranked
         return losses, places
 
-    def _logits(self, ids: Tensor, doc_ids: Tensor | None, at: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
-        """What gives logits [C, V] of any of the chosen places (``at`` [B, T] bool), and V. Made when asked for where
-        the model lets them be; ``doc_ids`` is one document a row for a model of Transformers."""
+    def logits(self, ids: Tensor, doc_ids: Tensor | None, at: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
+        """What gives logits [C, V] of any C of the chosen places (``at`` [B, T] bool, counted row by row), and V. Made
+        when asked for where the model lets them be; ``doc_ids`` is one document a row, with padding behind it, for a
+        model of Transformers. To be called, and used, within `evaluating`."""
         if isinstance(self.module, Decoder):
             hidden, head = self.module(ids, doc_ids, hidden=True)[at], self.module.head_weight  # [N, D], [V, D]
             return (lambda rows: torch.mm(hidden[rows], head.T)), len(head)
@@ -211,12 +212,17 @@ def open_model(path: str | Path, device: str = "cpu") -> LanguageModel:
         module = causal_model(foreign, kind)
         module.to(device)  # pyright: ignore (its type of `to` is odd)
         opened = LanguageModel(name, module, tokenizer, _longest(config), tuple(foreign.files))
-    if (largest := _largest_id(tokenizer)) >= (size := vocabulary_of(opened.module)):
+    check_tokenizer(path, tokenizer, vocabulary_of(opened.module))
+    return opened
+
+
+def check_tokenizer(path: Path, tokenizer: Tokenizer, rows: int) -> None:
+    """Raise InputError where texts become ids that an embedding of so many ``rows`` does not have."""
+    if (largest := _largest_id(tokenizer)) >= rows:
         raise InputError(
-            f"{path}: its tokenizer gives ids up to {largest}, the model has an embedding of {size} rows; give the "
+            f"{path}: its tokenizer gives ids up to {largest}, the model has an embedding of {rows} rows; give the "
             "model its own tokenizer"
         )
-    return opened
 
 
 def _ours(name: str, folder: Path, device: str) -> LanguageModel:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from seedbed.hub.families import FAMILIES, own_parameters, to_theirs
+from seedbed.hub.families import FAMILIES, to_theirs
 from seedbed.model import Decoder
 
 
@@ -14,6 +14,6 @@ def to_native(model: Decoder, family: str) -> dict[str, Tensor]:
     there, as in their files. Tensors are contiguous, and share memory with the model where the layout is the same.
     """
     found: dict[str, Tensor] = {}
-    for name in own_parameters(model):
-        found |= to_theirs(FAMILIES[family], model, name, model.get_parameter(name).detach())
+    for name, parameter in model.named_parameters():
+        found |= to_theirs(FAMILIES[family], model, name, parameter.detach())
     return found

@@ -16,6 +16,8 @@ import numpy as np
 from scipy import stats
 from torch import Tensor
 
+from seedbed.measure.losses import tail_sums
+
 FEWEST = 3
 """Pairs below which a correlation is not computed."""
 
@@ -52,10 +54,7 @@ def tail_means(losses: Tensor, doc_ids: Tensor, counts: Tensor) -> Tensor:
 
     Rows are one document each; doc_ids [B, T] are negative where a row is padding, on either side.
     """
-    real = doc_ids >= 0  # [B, T]
-    from_end = real.flip(1).cumsum(1).flip(1)  # [B, T]: 1 at the last token
-    wanted = real & (from_end <= counts[:, None])
-    return losses.double().where(wanted, 0.0).sum(1) / counts
+    return tail_sums(losses, doc_ids, counts) / counts
 
 
 def summary(values: Sequence[float]) -> Summary:

@@ -25,6 +25,17 @@ def perplexity(nats_per_token: float) -> float:
         return math.inf
 
 
+def tail_sums(losses: Tensor, doc_ids: Tensor, counts: Tensor) -> Tensor:
+    """Sum of the last ``counts`` [B] losses of each row of losses [B, T], as [B] float64.
+
+    Rows are one document each; doc_ids [B, T] are negative where a row is padding, on either side.
+    """
+    real = doc_ids >= 0  # [B, T]
+    from_end = real.flip(1).cumsum(1).flip(1)  # [B, T]: 1 at the last token
+    wanted = real & (from_end <= counts[:, None])
+    return losses.double().where(wanted, 0.0).sum(1)
+
+
 @dataclass(frozen=True)
 class LogitStats:
     """Scale of the output logits over tokens; a loss near ``ln V`` is expected while ``variance`` is small."""

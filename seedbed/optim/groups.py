@@ -19,8 +19,8 @@ DECAYS = {"block matrices": True, "other matrices": True, "embeddings": True, "h
 
 
 def group_of(fact: ParameterFact) -> str:
-    """The group of a parameter. Only block matrices may go to Muon: a tied head is an embedding and never does, nor do
-    matrices that are stored otherwise than [d_out, d_in], transposed or in stacks, since Muon's blocks are rows."""
+    """The group of a parameter; a tied head is an embedding. Matrices that are stored otherwise than [d_out, d_in],
+    transposed or in stacks, are no block matrices: those go to Muon, whose blocks are rows."""
     if not fact.is_matrix:
         return "norms and biases"
     if fact.role in EMBEDDING_ROLES:
@@ -32,6 +32,17 @@ def group_of(fact: ParameterFact) -> str:
     return "block matrices" if plain and inside else "other matrices"
 
 
+def optimizer_of(fact: ParameterFact, optim: OptimConfig) -> Literal["adamw", "muon"]:
+    """What updates a parameter: Muon has the block matrices under ``optim.name`` muon, and with its option
+    ``embeddings`` each table of tokens or positions too, as one matrix [rows, d]; AdamW has the rest.
+
+    Rows without a gradient so far, as of padding, stay as they are under both but for weight decay: they are zero in
+    the momentum, and in what is orthogonalized."""
+    kind = group_of(fact)
+    table = fact.role in ("embed", "pos") and len(fact.shape) == 2 and optim.muon.embeddings == "muon"
+    return "muon" if optim.name == "muon" and (kind == "block matrices" or table) else "adamw"
+
+
 def rate_factor(fact: ParameterFact, base_width: int | None, optimizer: Literal["adamw", "muon"]) -> float:
     """The share of the rate at ``base_width`` that a parameter gets at its own width d, so that its updates change
     activations by the same amount at every width (µP: Yang et al. 2022, S3); 1 without a base width.
@@ -39,7 +50,9 @@ def rate_factor(fact: ParameterFact, base_width: int | None, optimizer: Literal[
     Hidden matrices add up over an input that grows with d: AdamW's entries have the size of the rate, so d of them in
     step grow as d, and the factor is base_width/d. Muon's update has the spectral norm 0.2*sqrt(max(m, n)) times the
     rate, which grows as sqrt(d) however the matrix is shaped, and the factor is sqrt(base_width/d). Embeddings, norms
-    and biases add up over nothing, and the head's sum is divided by the output multiplier: their factor is 1.
+    and biases add up over nothing, and the head's sum is divided by the output multiplier: their factor is 1. So it is
+    for tables under Muon, whose entries change by 0.2 of the rate (root mean square); of a tied one the embedding
+    decides (choice), and what it changes as a head falls as sqrt(base_width/d) then.
 
     d is the width of the stream that the matrix reads or writes (choice); all its sides are taken to grow with it.
     """
@@ -112,7 +125,7 @@ class Optimizers:
 def build_optimizers(
     model: nn.Module, facts: list[ParameterFact], optim: OptimConfig, process_group: dist.ProcessGroup | None = None
 ) -> Optimizers:
-    """Muon for the block matrices and AdamW for the rest, or AdamW for all (``optim.name``), at the peak rate.
+    """Each parameter with its optimizer (:func:`optimizer_of`), at the peak rate.
 
     One group for each kind and :func:`rate_factor`. A step decays weights by rate times weight_decay; the latter is
     divided by the factor, so that the share is that of the base width at every width (choice; Yang et al. 2022).
@@ -125,7 +138,7 @@ def build_optimizers(
     groups: dict[tuple[str, str, float], dict[str, Any]] = {}
     for fact in facts:
         kind = group_of(fact)
-        optimizer = "muon" if optim.name == "muon" and kind == "block matrices" else "adamw"
+        optimizer = optimizer_of(fact, optim)
         factor = rate_factor(fact.parts()[0], optim.base_width, optimizer)  # blocks of a fused matrix read one input
         empty = {
             "name": kind,
@@ -142,7 +155,8 @@ def build_optimizers(
     muon, adamw = ([group for (name, *_), group in in_order if name == wanted] for wanted in ("muon", "adamw"))
     optimizers: list[torch.optim.Optimizer] = []
     if muon:
-        optimizers.append(Muon(muon, lr=optim.lr, **optim.muon.model_dump(), process_group=process_group))
+        options = optim.muon.model_dump(exclude={"embeddings"})
+        optimizers.append(Muon(muon, lr=optim.lr, **options, process_group=process_group))
     if adamw:
         optimizers.append(_adamw(adamw, optim))
     return Optimizers(optimizers, optim.lr)

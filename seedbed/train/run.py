@@ -1,5 +1,6 @@
 """The folder of a run: what it was started with, and whether it may go on."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from seedbed.files.atomic import COMMIT, write_atomic
 from seedbed.files.safetensors import WEIGHTS
 
 CONFIG, RECEIPT = "config.yaml", "receipt.json"
+IMPORTED = "imported"
+"""Key of the receipt of a run whose weights another library trained."""
 
 # What may change between the parts of one run; everything else would make it another run.
 # Where it runs and where its data lies may change too: the loader refuses a store with other content.
@@ -92,6 +95,11 @@ def folder_conflict(run_dir: Path, config: Config, fresh: bool) -> None:
         return
     if fresh:
         return
+    if is_imported(run_dir):
+        raise InputError(
+            f"run.dir={run_dir}: was imported, there is no training to go on with; to train it choose another run.dir "
+            f"and set train.init_from={run_dir}"
+        )
     before, after = flat(read_config(run_dir).dump()), flat(config.dump())
     changed = [key for key in before | after if before.get(key) != after.get(key) and key not in RESUMABLE]
     if changed:
@@ -101,6 +109,14 @@ def folder_conflict(run_dir: Path, config: Config, fresh: bool) -> None:
             f"run.dir={run_dir}: holds another run: {difference}{more}; choose another run.dir, or start over with "
             "--fresh"
         )
+
+
+def is_imported(run_dir: Path) -> bool:
+    """Whether the run in ``run_dir`` was never trained here: its receipt says where its weights came from."""
+    try:
+        return IMPORTED in json.loads((run_dir / RECEIPT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):  # a run that was interrupted before it had a receipt
+        return False
 
 
 def run_around(path: Path) -> Path | None:

@@ -134,6 +134,7 @@ def loaded_receipt(model: Decoder, path: Path) -> dict[str, Any]:
     """A receipt of weights that were loaded instead of drawn: where from, and what they measure."""
     rows = []
     for part, values in parts_of(parameter_facts(model), Tensors(weight_files(path))):
+        values = values.to(torch.promote_types(values.dtype, torch.float32))
         std, mean = values.std(correction=0).item(), values.mean().item()
         rows.append(ReceiptRow(part.name, part.role, part.shape, "loaded", 0.0, std, mean))
     return {"format_version": FORMAT_VERSION, "init_from": str(path), "rows": [asdict(row) for row in rows]}

@@ -33,7 +33,7 @@ def merge(checkpoint: Path, out: Path) -> None:
         (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
         for part in ("model", "optimizer"):
             found = Tensors(part_files(checkpoint, part))
-            write_tensors(folder / f"{part}.safetensors", found, found.__getitem__)
+            write_tensors(folder / f"{part}.safetensors", found.likes(), found.__getitem__)
 
 
 def average(checkpoints: Sequence[Path], out: Path) -> None:
@@ -63,7 +63,7 @@ def average(checkpoints: Sequence[Path], out: Path) -> None:
         (folder / AVERAGE).write_text(json.dumps({"format_version": 1, "mean_of": sources}, indent=1), encoding="utf-8")
         shutil.copy(first / CONFIG, folder)
         shutil.copytree(first / "tokenizer", folder / "tokenizer")
-        write_tensors(folder / "model.safetensors", weights[0], mean)
+        write_tensors(folder / "model.safetensors", weights[0].likes(), mean)
 
 
 def _check_alike(first: Path, path: Path, own: Tensors, theirs: Tensors) -> None:

@@ -214,9 +214,11 @@ def test_activation_memory_is_near_what_autograd_keeps(shape):
     assert activation_bytes(c, 128) == pytest.approx(real, rel=0.2)
 
 
-@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+@pytest.mark.parametrize(
+    "optimizer", [["optim.name=muon"], ["optim.name=muon", "optim.muon.embeddings=muon"], ["optim.name=adamw"]]
+)
 def test_optimizer_memory_is_what_the_optimizer_holds(optimizer):
-    c = config(*GATED, f"optim.name={optimizer}")
+    c = config(*GATED, *optimizer)
     model = Decoder(c.model)
     initialize_(model)
     optimizers = build_optimizers(model, parameter_facts(model), c.optim)

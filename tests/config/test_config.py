@@ -52,6 +52,8 @@ def refusal(*overrides: str, path: str | None = None) -> str:
         ("train.steps", ["section.key=value"]),
         ("train.steps.x=1", ["train.steps.x"]),
         ("optim.name=adamw optim.muon.momentum=0.9", ["optim", "muon's options are not read"]),
+        ("optim.name=adamw optim.muon.embeddings=muon", ["optim", "muon's options are not read"]),
+        ("optim.muon.embeddings=true", ["optim.muon.embeddings", "'adamw' or 'muon'"]),
         ("model.position=learned model.rope_theta=5e5", ["rope_theta is not read"]),
         (
             'model.position=learned model.rope_scaling={"factor":8,"original_max_seq_len":64}',

@@ -41,7 +41,7 @@ def failed(cases: list[Case]) -> set[tuple[int, bool, bool]]:
 def test_all_cases_agree():
     ours, theirs = twins()
     ours.train()
-    cases = parity(ours, theirs, VOCAB)  # pyright: ignore[reportArgumentType]
+    cases = parity(ours, theirs, VOCAB)
     assert ours.training  # as it was
     assert {(case.batch, case.padded) for case in cases} == {(1, False), (1, True), (8, False), (8, True)}
     assert {case.length for case in cases} == {64}
@@ -51,7 +51,7 @@ def test_all_cases_agree():
 
 def test_a_shorter_model_reads_what_it_can():
     ours, theirs = twins(max_seq_len=7)
-    cases = parity(ours, theirs, VOCAB)  # pyright: ignore[reportArgumentType]
+    cases = parity(ours, theirs, VOCAB)
     assert {case.length for case in cases} == {7}
     assert not failed(cases)
 
@@ -59,8 +59,8 @@ def test_a_shorter_model_reads_what_it_can():
 def test_a_wrong_weight_fails_everywhere():
     ours, theirs = twins()
     with torch.no_grad():
-        ours.layers[1].mlp.down.bias[3] += 0.01  # pyright: ignore
-    cases = parity(ours, theirs, VOCAB)  # pyright: ignore[reportArgumentType]
+        ours.layers[1].mlp.down.bias[3] += 0.01
+    cases = parity(ours, theirs, VOCAB)
     assert len(failed(cases)) == len(cases)
     with pytest.raises(InputError, match=r"^here: its logits and ours differ by .*batch 1, length 64, without cache"):
         require_parity(cases, "here")
@@ -69,17 +69,17 @@ def test_a_wrong_weight_fails_everywhere():
 def test_a_wrong_last_position_fails_unless_padding_hides_it():
     ours, theirs = twins()
     with torch.no_grad():
-        ours.pos.weight[63, 0] += 1  # pyright: ignore
+        ours.pos.weight[63, 0] += 1
     # the one padded row of batch 1 ends before the last position; of batch 8 one row has no padding
-    assert (1, False, True) not in failed(parity(ours, theirs, VOCAB))  # pyright: ignore[reportArgumentType]
-    assert {(1, False, False), (8, False, False), (8, False, True)} <= failed(parity(ours, theirs, VOCAB))  # pyright: ignore
+    assert (1, False, True) not in failed(parity(ours, theirs, VOCAB))
+    assert {(1, False, False), (8, False, False), (8, False, True)} <= failed(parity(ours, theirs, VOCAB))
 
 
 def test_not_a_number_never_agrees():
     ours, theirs = twins()
     with torch.no_grad():
         ours.embed.weight[5] = math.nan
-    assert failed(parity(ours, theirs, VOCAB))  # pyright: ignore[reportArgumentType]
+    assert failed(parity(ours, theirs, VOCAB))
 
 
 def test_small_logits_are_held_to_a_smaller_limit():
@@ -92,7 +92,7 @@ def test_small_logits_are_held_to_a_smaller_limit():
 def test_other_types_are_refused():
     ours, theirs = twins()
     with pytest.raises(ValueError, match="GPT2LMHeadModel is compared in fp32, not in torch.bfloat16"):
-        parity(ours, theirs.bfloat16(), VOCAB)  # pyright: ignore[reportArgumentType]
+        parity(ours, theirs.bfloat16(), VOCAB)
 
 
 def test_gpt_has_the_positions_of_the_test():

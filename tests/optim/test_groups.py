@@ -56,6 +56,51 @@ def test_embedding_and_head_never_reach_muon(shape):
     assert id(model.embed.weight) not in muon
 
 
+@pytest.mark.parametrize("shape", [GPT2, GATED], ids=["gpt2 tied", "gated untied"])
+def test_tables_reach_muon_where_the_configuration_names_them(shape):
+    model, optimizers = build(*shape, "optim.muon.embeddings=muon")
+    muon, adamw = ({id(p) for g in o.param_groups for p in g["params"]} for o in optimizers.optimizers)
+    tables = {id(p) for name, p in model.named_parameters() if name in ("embed.weight", "pos.weight")}
+    assert muon == tables | {id(p) for layer in model.layers for p in layer.parameters() if p.ndim == 2}
+    assert (id(model.head_weight) in adamw) == (model.head is not None)
+    groups = [(row["group"], row["optimizer"], row["weight_decay"]) for row in optimizers.rows()]
+    assert ("embeddings", "Muon", 0.1) in groups
+    assert ("norms and biases", "AdamW", 0.0) in groups
+
+
+def test_rows_without_a_gradient_do_not_move_under_muon():
+    """Padding of a vocabulary, and a table's own padding row: exact zeros stay so, other rows only decay."""
+    model, optimizers = build("optim.muon.embeddings=muon", "optim.lr=0.1", "optim.weight_decay=0.5")
+    table, used = model.embed.weight, torch.tensor([3, 7, 8, 20])
+    with torch.no_grad():
+        table[38:] = 0
+    before = table.detach().clone()
+    for step in range(3):
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        assert table.grad is not None
+        table.grad[used] = torch.randn(4, 16, generator=torch.Generator().manual_seed(step))
+        optimizers.step()
+    still = torch.ones(40, dtype=torch.bool)
+    still[used] = False
+    torch.testing.assert_close(table[still], before[still] * 0.95**3)
+    assert not table[38:].any()
+    assert ((table[used] - before[used]).norm(dim=1) > 0.1).all()
+
+
+@pytest.mark.parametrize("width", [8, 16, 48])
+def test_entries_of_a_table_change_by_the_same_at_every_width_under_muon(width):
+    """A fifth of the rate (root mean square), as under AdamW, wider or narrower than the vocabulary of 40 (S1)."""
+    model, optimizers = build(f"model.d_model={width}", "optim.muon.embeddings=muon", "optim.base_width=16",
+                              "optim.lr=0.01", "optim.weight_decay=0")  # fmt: skip
+    before = model.embed.weight.detach().clone()
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    optimizers.step()
+    moved = (model.embed.weight - before).square().mean().sqrt().item()
+    assert moved == pytest.approx(0.2 * 0.01, rel=0.1)
+
+
 def test_a_matrix_outside_the_blocks_that_a_caller_named_goes_to_adamw():
     class Probe(nn.Module):
         def __init__(self):

@@ -65,8 +65,9 @@ def work(out: Path | None, overwrite: bool) -> Iterator[Callable[[Any], "Parts"]
     def keep(key: Any) -> Parts:
         other = None if out is None else kept_analysis(out)
         if other not in (None, key["analysis"]) and not overwrite:
+            command = other if other == "eval" else f"analyze {other}"
             raise InputError(
-                f"{out}: keeps what an interrupted `seedbed analyze {other}` had finished; finish that, choose another "
+                f"{out}: keeps what an interrupted `seedbed {command}` had finished; finish that, choose another "
                 "folder or pass --overwrite"
             )
         parts = Parts(out, key)
