@@ -10,6 +10,7 @@ import typer
 from seedbed.cli.analyze.present import MODEL, Out, command_line, documents_option, length_option, present, work
 from seedbed.cli.options import Field, OnBad, OnBadPolicy, Overwrite
 from seedbed.cli.output import Json
+from seedbed.cli.task_options import Chat, Fewshot, SuiteName, TaskData, Tasks, asked_tasks, suite_of
 from seedbed.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    tasks: Tasks = None,
+    suite: SuiteName = None,
+    task_data: TaskData = None,
+    fewshot: Fewshot = None,
+    chat: Chat = False,
     checkpoints: Annotated[
         str | None,
         typer.Option(
@@ -68,13 +74,18 @@ def evaluate(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """How good a model is: bits a byte and perplexity on texts, accuracy on minimal pairs.
+    """How good a model is: bits a byte and perplexity on texts, accuracy on minimal pairs, any task of
+    lm-evaluation-harness.
 
     With a second model, its gain with a paired test; with --checkpoints, the course of a run, training or finished.
     The same command goes on after an interruption where -o names a folder.
     """
-    if not data and not pairs:
-        raise InputError("nothing to evaluate; name texts with --data or minimal pairs with --pairs")
+    table = suite_of(suite)
+    asked = asked_tasks(tasks, table, task_data, limit, fewshot, chat, batch_tokens)
+    if not data and not pairs and asked is None:
+        raise InputError(
+            "nothing to evaluate; name texts with --data, minimal pairs with --pairs, or tasks with --tasks or --suite"
+        )
     if checkpoints is not None and other is not None:
         raise InputError("--checkpoints: is of one run; give no second model")
     with work(out, overwrite) as keep:
@@ -96,14 +107,18 @@ def evaluate(
             questions["text"] = about_text(data, length, stride, documents, field, on_bad.value, batch_tokens)
         if pairs:
             questions["minimal pairs"] = about_pairs(pairs, limit, batch_tokens)
+        if asked is not None:
+            from seedbed.eval.task_questions import about_tasks
+
+            questions["tasks"] = about_tasks(asked, table and table.stated)
         options = {"length": length, "stride": stride, "batch_tokens": batch_tokens}
         title = str(model) if checkpoints is not None else " and ".join(source.name for source in sources)
         with spinner("eval") as tell:
             kept = keep({"analysis": "eval", "options": options, "versions": versions()})
             result, items = evaluate(title, sources, questions, kept, tell, checkpoints is not None)
         files = {row.name: row.files for row in result.models}
-        named = ", ".join(map(str, [*(data or []), *(pairs or [])]))
-        page = eval_page(result, provenance(command_line(), files, named))
+        named = ", ".join(map(str, [*(data or []), *(pairs or []), *(asked.tasks if asked else [])]))
+        page = eval_page(result, provenance(command_line(), files, named), table)
         tables = {"scores": result.scores, "differences": result.differences, "items": items, "models": result.models}
         if out is not None:
             write_atomic(out / "report.md", page_markdown(page))

@@ -19,14 +19,19 @@ class Dtype(StrEnum):
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run (its newest whole checkpoint), or a checkpoint.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to make.")],
-    dtype: Annotated[Dtype, typer.Option(help="Type of the weights that are written.")] = Dtype.float32,
+    dtype: Annotated[
+        Dtype | None, typer.Option(help="Type of the weights that are written. Default: that of the checkpoint.")
+    ] = None,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="Ship the class even where Transformers has one that does the same.")
+    ] = False,
     shard_size: Annotated[str, typer.Option(help="Largest file of weights, such as 500MB or 5GB.")] = "5GB",
     as_json: Json = False,
 ) -> None:
     """Write a checkpoint that Transformers loads, once what is written says what the run says."""
     from seedbed.hub.exporting import export
 
-    found = export(run, out, note, dtype=dtype, shard_size=shard_size)
+    found = export(run, out, note, dtype=dtype, shipped=shipped, shard_size=shard_size)
     if as_json:
         print_json(asdict(found))
         return

@@ -4,12 +4,14 @@ What a task is (prompts, examples, filters, metrics) is the harness's; `local_ta
 comes out are scores with the values of single items, as from every other evaluation here.
 """
 
+import json
 import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
+from hashlib import sha256
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,9 +101,14 @@ def load_tasks(asked: Asked) -> list[Loaded]:
 
 
 def harness(
-    model: LanguageModel, loaded: Sequence[Loaded], asked: Asked, parts: Parts, tell: Callable[[str], None]
+    model: LanguageModel,
+    loaded: Sequence[Loaded],
+    asked: Asked,
+    parts: Parts,
+    tell: Callable[[str], None],
+    which: str = "",
 ) -> list[TaskResult]:
-    """All metrics of the tasks, each finished one kept in ``parts``.
+    """All metrics of the tasks, each finished one kept in ``parts`` under a name that begins with ``which``.
 
     Raises InputError for a chat template that the model does not have, GuardStop for a model whose scores are not
     finite.
@@ -118,8 +125,16 @@ def harness(
             tell(f"{name}: {state}")
 
         lm.begin(tell_task)
-        found.append(_result(parts.get(f"task {one.name}", lambda one=one: asdict(_evaluate(lm, one, asked)))))
+        name = f"{which} task {one.name} {_digest(one, asked)}"
+        found.append(_result(parts.get(name, lambda one=one: asdict(_evaluate(lm, one, asked)))))
     return found
+
+
+def _digest(one: Loaded, asked: Asked) -> str:
+    """Of what decides a task's scores, but for model and versions. Of data out of the net their size has to do."""
+    sizes = {name: len(task.eval_docs) for name, task in one.tasks.items()}
+    key = [one.files, sizes, asked.limit, asked.fewshot, asked.chat, asked.batch_tokens]
+    return sha256(json.dumps(key).encode()).hexdigest()[:16]
 
 
 def _evaluate(lm: Any, one: Loaded, asked: Asked) -> TaskResult:

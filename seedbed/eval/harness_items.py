@@ -24,7 +24,7 @@ def scored_tasks(model: str, one: Loaded, results: Any) -> tuple[list[Scored], l
     found: list[Scored] = []
     for name, task in one.tasks.items():
         aggregations: dict[str, Any] = task.aggregation() or {}
-        subset = "all" if len(one.tasks) == 1 or not one.groups else name
+        subset = name if one.groups else "all"
         for key in _metrics(results["results"][name]):
             metric, chosen = key.split(",", 1)
             shown, unit = _shown(key), _unit(metric)

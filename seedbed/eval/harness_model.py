@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
@@ -30,8 +32,10 @@ from transformers import AutoTokenizer
 
 from seedbed.data.batching import batches, padded
 from seedbed.errors import GuardStop, InputError
+from seedbed.hub.exported_tokenizer import export_tokenizer
 from seedbed.hub.models import LOGITS, UNBOUNDED, LanguageModel
 from seedbed.measure.evaluating import evaluating
+from seedbed.model import Decoder
 from seedbed.serve.generate import batched, generate
 from seedbed.serve.options import Options
 
@@ -72,8 +76,7 @@ class HarnessModel(TemplateLM):
         self.model, self._batch_tokens = model, batch_tokens
         self.begin(lambda _: None)
         self._device = model.device
-        found = AutoTokenizer.from_pretrained(model.tokenizer.folder, local_files_only=True, trust_remote_code=False)
-        self.tokenizer: Any = configure_pad_token(found)
+        self.tokenizer: Any = configure_pad_token(_tokenizer(model))
         self.max_length = DEFAULT_MAX_LENGTH if model.max_length == UNBOUNDED else model.max_length
 
     def begin(self, tell: Callable[[str], None]) -> None:
@@ -90,7 +93,7 @@ class HarnessModel(TemplateLM):
 
     @property
     def tokenizer_name(self) -> str:
-        return self.tokenizer.name_or_path.replace("/", "__")
+        return self.model.tokenizer.hash
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Ids of a text; unless told otherwise with what the tokenizer itself adds, if the text does not begin so."""
@@ -234,6 +237,15 @@ class HarnessModel(TemplateLM):
             self.cuts.prompts += 1
             self.cuts.tokens += len(ids) - room
         return ids[-room:]
+
+
+def _tokenizer(model: LanguageModel) -> Any:
+    """As Transformers reads it: beside the weights, or as an export of ours has it."""
+    if not isinstance(model.module, Decoder):
+        return AutoTokenizer.from_pretrained(model.tokenizer.folder, local_files_only=True, trust_remote_code=False)
+    with TemporaryDirectory() as folder:
+        export_tokenizer(model.tokenizer, Path(folder))
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _followed(make: Callable[[Tensor], Tensor], places: range, targets: Tensor, width: int) -> tuple[Tensor, Tensor]:

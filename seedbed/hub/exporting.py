@@ -1,6 +1,7 @@
 """A run made into a checkpoint that Transformers, and what builds on it, loads."""
 
 import copy
+import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +14,18 @@ import torch
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import atomic_folder, require_replaceable
+from seedbed.files.safetensors import Tensors
 from seedbed.hub.card import model_card
 from seedbed.hub.exported_tokenizer import export_tokenizer, other_ids
 from seedbed.hub.flat_files import CONFIGURATION_FILE, MODEL_FILE, flat_files
 from seedbed.hub.foreign import CONFIGURATION
 from seedbed.hub.foreign_words import quiet
 from seedbed.hub.models import open_model
+from seedbed.hub.newest import weights_of
 from seedbed.hub.parity import Case, parity, require_parity
 from seedbed.hub.transformers_model import require_transformers, to_transformers
 from seedbed.model import Decoder
-from seedbed.train.run import CONFIG
+from seedbed.train.run import CONFIG, IMPORTED, RECEIPT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -57,10 +60,20 @@ class Exported:
 
 
 def export(
-    path: str | Path, out: str | Path, tell: Callable[[str], None], *, dtype: str = "float32", shard_size: str = SHARD
+    path: str | Path,
+    out: str | Path,
+    tell: Callable[[str], None],
+    *,
+    dtype: str | None = None,
+    shipped: bool = False,
+    shard_size: str = SHARD,
 ) -> Exported:
     """Write the model of a run (its newest whole checkpoint) or of one checkpoint to the folder ``out``: configuration,
     weights in shards of at most ``shard_size``, tokenizer, how it generates, a model card.
+
+    The class is a native one of Transformers where one computes what the model does, of an import the one that it was;
+    else, and with ``shipped`` always, one that comes with the checkpoint. ``dtype`` is by default that of the
+    checkpoint.
 
     What is written is read back by Transformers and compared with ours; until both say the same
     (`seedbed.hub.parity`) nothing stands at ``out``. With another ``dtype`` the weights are rounded, and ours are for
@@ -69,7 +82,7 @@ def export(
     """
     path, out = Path(path), Path(out)
     require_transformers()
-    if dtype not in DTYPES:
+    if dtype not in (None, *DTYPES):
         raise InputError(f"--dtype {dtype}: choose {', '.join(DTYPES)}")
     require_replaceable(out, CONFIGURATION)
     opened = open_model(path)
@@ -77,10 +90,11 @@ def export(
     if not isinstance(ours, Decoder):
         raise InputError(f"{path}: is a checkpoint of Transformers already; give a run or one of its checkpoints")
     source = next(folder for folder in opened.files[0].parents if (folder / CONFIG).is_file())
+    dtype = dtype or _stored(source)
     written = ours if dtype == "float32" else copy.deepcopy(ours).to(DTYPES[dtype])
     if bad := [name for name, p in written.named_parameters() if not p.isfinite().all()]:
         raise InputError(f"{path}: {bad[0]} is not finite in {dtype}; choose another --dtype")
-    model = to_transformers(written, tokenizer)
+    model = to_transformers(written, tokenizer, shipped=shipped, family=_family(source))
     settings = model.generation_config
     assert settings is not None
     with atomic_folder(out) as folder:
@@ -109,6 +123,19 @@ def export(
     return found
 
 
+def _stored(source: Path) -> str:
+    """The type that all weights of the checkpoint are stored in, and fp32 where it is another or they differ."""
+    tensors = Tensors(list(weights_of(source)))
+    (kind, *others) = {tensors.dtype(name) for name in tensors}
+    return {"BF16": "bfloat16", "F16": "float16"}.get(kind, "float32") if not others else "float32"
+
+
+def _family(source: Path) -> str | None:
+    """The family that the checkpoint was imported from, if it was."""
+    receipt = json.loads((source / RECEIPT).read_text(encoding="utf-8"))
+    return receipt[IMPORTED]["family"] if IMPORTED in receipt else None
+
+
 def _write_model(model: "PreTrainedModel", folder: Path, shard_size: str) -> None:
     """Configuration, generation settings and weights; and the code of a class that Transformers does not have."""
     if not type(model).__module__.startswith("transformers."):
@@ -127,7 +154,7 @@ def _write_model(model: "PreTrainedModel", folder: Path, shard_size: str) -> Non
 def _compared(trained: Decoder, written: Decoder, tokenizer: Tokenizer, folder: Path) -> tuple[list[Case], float]:
     """What is on the disk against what was written, both in fp32; and how far that is from what was trained."""
     theirs = _read_back(folder, tokenizer)
-    cases = parity(written, theirs, len(written.embed.weight))
+    cases = parity(written, theirs, len(written.embed.weight), tokenizer)
     if trained is written:
         return cases, 0.0
     ids = torch.randint(len(written.embed.weight), (1, cases[0].length), generator=torch.Generator().manual_seed(0))

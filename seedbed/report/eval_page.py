@@ -6,6 +6,7 @@ from seedbed.eval.evaluation import Evaluation
 from seedbed.eval.minimal_pairs import ACCURACY
 from seedbed.eval.perplexity import BITS, NATS, PERPLEXITY
 from seedbed.eval.scores import ALL
+from seedbed.eval.suites import Suite
 from seedbed.report.eval_figures import MOST_LINES, course_figure, scores_figure
 from seedbed.report.eval_rows import (
     Line,
@@ -17,8 +18,10 @@ from seedbed.report.eval_rows import (
     shown_interval,
     shown_unit,
 )  # fmt: skip
+from seedbed.report.harness_metrics import harness_definitions
 from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section, TableView
+from seedbed.report.suite_table import suite_table
 
 _METRICS = {
     BITS: "Summed loss of the predicted tokens / ln 2 / raw UTF-8 bytes of the text that they stand for. It compares "
@@ -46,11 +49,14 @@ LEAD = (
 )
 
 
-def eval_page(result: Evaluation, provenance: Mapping[str, str]) -> Page:
-    """``provenance`` has the files, versions and the command."""
+def eval_page(result: Evaluation, provenance: Mapping[str, str], suite: Suite | None = None) -> Page:
+    """``provenance`` has the files, versions and the command; the table of ``suite``, whose tasks were asked, comes
+    first."""
     lines, models = lines_of(result), [row.name for row in result.models]
     is_course = any(row.step is not None for row in result.models)
     views = _course_tables(result, lines) if is_course else _tables(lines, models)
+    if suite is not None and not is_course:
+        views = [suite_table(suite, lines, models), *views]
     read = [f"{question}: {line}" for question, told in result.told.items() for line in told]
     metrics = {line.metric for line in lines}
     return Page(
@@ -62,6 +68,7 @@ def eval_page(result: Evaluation, provenance: Mapping[str, str]) -> Page:
         ],
         definitions={
             **{name: told for name, told in _METRICS.items() if name in metrics},
+            **harness_definitions(metrics),
             **_ERRORS,
             **(_PAIRED if result.differences else {}),
         },

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from seedbed.api import fit
 from seedbed.errors import GuardStop, InputError
+from seedbed.hub.exporting import export
 from seedbed.hub.models import LanguageModel, open_model
 
 pytest.importorskip("lm_eval")
@@ -33,10 +35,15 @@ def folder(request, foreign_folder, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory, tiny_store) -> LanguageModel:
+def run(tmp_path_factory, tiny_store) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     fit(config(tiny_store, folder, "train.steps=4", "optim.lr=0.02"), lambda _: None)
-    return open_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ours(run) -> LanguageModel:
+    return open_model(run)
 
 
 def instances(kind: str, arguments: list) -> list[Instance]:
@@ -89,12 +96,26 @@ def test_answers_are_those_of_the_harness(folder, texts):
     assert model.cuts.tokens == sum(max(length - room, 0) for length in lengths for room in rooms)
 
 
+def test_a_run_scores_in_memory_as_its_export_does(run, ours, texts, tmp_path):
+    export(run, tmp_path / "exported", lambda _: None)
+    lm = HFLM(str(tmp_path / "exported"), device="cpu", dtype="float32", batch_size=4, trust_remote_code=True)
+    model = HarnessModel(ours, 200)
+    assert model.tok_encode("a b")[0] == ours.tokenizer.bos_id  # as the run was trained
+    asked = instances("loglikelihood", pairs(texts))
+    close(model.loglikelihood(asked), lm.loglikelihood(asked, disable_tqdm=True))
+    asked = instances("loglikelihood_rolling", [(texts[0],), ("a",)])
+    found = model.loglikelihood_rolling(asked)
+    assert found == pytest.approx(lm.loglikelihood_rolling(asked, disable_tqdm=True), rel=1e-6)
+    asked = instances("generate_until", [(text, {"until": ["e"], "max_gen_toks": 12}) for text in texts[:5]])
+    assert model.generate_until(asked) == lm.generate_until(asked, disable_tqdm=True)
+
+
 def test_log_likelihood_by_hand(ours, texts):
     model = HarnessModel(ours, 100)
     words = texts[0].split(" ")
     context, continuation = " ".join(words[:3]), " " + " ".join(words[3:5])
-    ids = ours.tokenizer.encode(context + continuation)
-    start = len(ours.tokenizer.encode(context))
+    ids = ours.tokenizer.start + ours.tokenizer.encode(context + continuation)
+    start = len(ours.tokenizer.start) + len(ours.tokenizer.encode(context))
     with torch.no_grad():
         logits = ours.module(torch.tensor([ids]))[0]  # [T, V]
     nats = -F.cross_entropy(logits[start - 1 : -1], torch.tensor(ids[start:]), reduction="sum")

@@ -1,6 +1,7 @@
 """The class that ships with a checkpoint says what our model says, by every way that Transformers has to run it."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -9,13 +10,14 @@ from decoders import OPTIONS, VOCAB, decoder, draw
 from seedbed.hub.transformers_model import shipped_name, to_transformers
 
 transformers = pytest.importorskip("transformers")
+shipped = partial(to_transformers, shipped=True)
 GREEDY = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": 12}
 
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_logits_and_losses_are_ours(option):
     ours = decoder(option)
-    theirs, ids = to_transformers(ours), draw(3, 40)
+    theirs, ids = shipped(ours), draw(3, 40)
     with torch.no_grad():
         expected = ours(ids)
         found = theirs(input_ids=ids, labels=ids)
@@ -34,7 +36,7 @@ def test_logits_and_losses_are_ours(option):
 @pytest.mark.parametrize("option", OPTIONS)
 def test_gradients_are_ours(option):
     ours, ids = decoder(option), draw(2, 16)
-    theirs = to_transformers(copy.deepcopy(ours))
+    theirs = shipped(copy.deepcopy(ours))
     ours(ids).logsumexp(2).sum().backward()
     theirs.train()
     theirs.gradient_checkpointing_enable()
@@ -48,7 +50,7 @@ def test_gradients_are_ours(option):
 @pytest.mark.parametrize("option", OPTIONS)
 def test_generation_is_the_same_with_and_without_a_cache(option):
     ours = decoder(option)
-    theirs, ids = to_transformers(ours), draw(2, 9)
+    theirs, ids = shipped(ours), draw(2, 9)
     expected = ids
     with torch.no_grad():
         for _ in range(GREEDY["max_new_tokens"]):
@@ -61,15 +63,15 @@ def test_generation_is_the_same_with_and_without_a_cache(option):
 
 def test_it_shares_the_weights():
     ours = decoder()
-    theirs = to_transformers(ours)
+    theirs = shipped(ours)
     assert theirs.lm_head.weight.data_ptr() == ours.head.weight.data_ptr()
     assert not theirs.training
-    tied = to_transformers(decoder("tied"))
+    tied = shipped(decoder("tied"))
     assert tied.lm_head.weight is tied.model.embed_tokens.weight
 
 
 def test_rows_that_begin_with_padding_say_what_they_say_alone():
-    theirs, ids = to_transformers(decoder("elementwise gate")), draw(3, 20)
+    theirs, ids = shipped(decoder("elementwise gate")), draw(3, 20)
     mask = torch.ones_like(ids)
     for row, padding in enumerate((0, 5, 13)):
         mask[row, :padding] = 0
@@ -80,7 +82,7 @@ def test_rows_that_begin_with_padding_say_what_they_say_alone():
 
 
 def test_assisted_generation_and_chosen_logits():
-    theirs, draft, ids = to_transformers(decoder()), to_transformers(decoder("tied")), draw(1, 9)
+    theirs, draft, ids = shipped(decoder()), shipped(decoder("tied")), draw(1, 9)
     assert torch.equal(theirs.generate(ids, assistant_model=draft, **GREEDY), theirs.generate(ids, **GREEDY))
     with torch.no_grad():
         whole = theirs(input_ids=ids).logits
@@ -95,7 +97,7 @@ def test_assisted_generation_and_chosen_logits():
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("option", ["elementwise gate", "gpt2"])
 def test_continuous_batching_generates_the_same(option, attention):
-    theirs = to_transformers(decoder(option))
+    theirs = shipped(decoder(option))
     theirs.set_attn_implementation(attention)
     prompts = [draw(1, length)[0].tolist() for length in (3, 9, 17, 5, 30)]
     settings = transformers.GenerationConfig(eos_token_id=VOCAB + 1, **GREEDY)
@@ -103,6 +105,30 @@ def test_continuous_batching_generates_the_same(option, attention):
     found = theirs.generate_batch(prompts, generation_config=settings, continuous_batching_config=room)
     expected = [theirs.generate(torch.tensor([prompt]), **GREEDY)[0, len(prompt) :].tolist() for prompt in prompts]
     assert [output.generated_tokens for output in found.values()] == expected
+
+
+NATIVE = {
+    "plain": "LlamaForCausalLM", "grouped": "LlamaForCausalLM", "longer": "LlamaForCausalLM",
+    "tied": "LlamaForCausalLM", "qk norm": "Qwen3ForCausalLM", "olmo2": "Olmo2ForCausalLM", "gpt2": "GPT2LMHeadModel",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_class_that_transformers_has_is_taken(option):
+    ours, ids = decoder(option), draw(3, 40)
+    theirs = to_transformers(ours)
+    assert type(theirs).__name__ == NATIVE.get(option, "SeedbedForCausalLM")
+    assert {tensor.device.type for tensor in (*theirs.parameters(), *theirs.buffers())} == {"cpu"}
+    assert theirs.get_input_embeddings().weight.data_ptr() == ours.embed.weight.data_ptr()
+    tied = theirs.get_output_embeddings().weight is theirs.get_input_embeddings().weight
+    assert tied == (ours.head is None)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(input_ids=ids).logits, ours(ids), rtol=0, atol=1e-4)
+
+
+def test_a_family_is_taken_where_it_computes_the_same():
+    kinds = [type(to_transformers(decoder(), family=family)).__name__ for family in ("mistral", "llama", "olmo2")]
+    assert kinds == ["MistralForCausalLM", "LlamaForCausalLM", "LlamaForCausalLM"]
 
 
 class _Replaced(torch.nn.Module):
@@ -126,7 +152,7 @@ def _engine(module, query, key, value, attention_mask, scaling=None, attention_i
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_engine_replaces_attention_linear_maps_and_embedding(option):
     ours, ids = decoder(option), draw(1, 20)
-    body = to_transformers(ours).model
+    body = shipped(ours).model
     transformers.AttentionInterface.register("engine", _engine)
     body.config._attn_implementation = "engine"
     for name, child in list(body.named_modules()):

@@ -67,6 +67,7 @@ def test_a_page(two):
     assert page_html(ifd_page(result(two), {"command": "seedbed analyze ifd"})) == html  # the same bytes
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_the_page_says_of_the_reading():
     plain = page_html(ifd_page(result(True, template="none", begins=""), {}))
     assert "plain text" in plain and "no loss counts the first token" in plain
@@ -144,6 +145,7 @@ def test_one_far_value_does_not_flatten_the_distribution():
     assert "and beyond" in figure.axes[0].get_xlabel()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_says_how_many_lie_beyond():
     html = page_html(ifd_page(result(True), {}))
     # 30 different values of one model and 30 equal ones of the other: the two ends are beyond

@@ -61,6 +61,7 @@ def page(run_report) -> str:
     return run_page(run_report)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_matrices_that_were_not_measured_are_named(run_report, page):
     assert "Not measured" not in check(page).text
     told = check(run_page(replace(run_report, unmeasured="all layers but 0, 8"))).text
@@ -77,6 +78,7 @@ def test_page_is_whole_and_needs_no_network(run_report, page):
     assert page == run_page(run_report)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_options_that_are_not_set_are_left_out(run_report):
     plan = run_report.receipt["plan"] | {"options": {"gamma": 1.0, "by_role": None}}
     page = run_page(replace(run_report, receipt=run_report.receipt | {"plan": plan}))
@@ -127,12 +129,14 @@ def test_what_was_not_measured_is_said(run_report):
     assert "None was generated." in seen.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_only_trained_weights_make_a_table_too(run_report):
     text = check(run_page(replace(run_report, weights_before=[], sink_before=None))).text
     assert "attn.q" in text
     assert "– → " in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_case_49_problems_stand_on_the_page(run_report):
     row = run_report.weights_after[1]
     broken = replace(row, stats=MatrixStats((32, 32), problem="2 of 1024 entries are NaN or infinite"), gaussian=None)
@@ -186,6 +190,7 @@ def test_durations():
     assert [duration(s) for s in (41.6, 303, 3600 * 2 + 7 * 60)] == ["42 s", "5 min 03 s", "2 h 07 min"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_steps_that_a_curve_leaves_out_are_told(run_report):
     """Before the first step layer 3 was not measured, so a mean there would be over other layers than later."""
     rows = [row for row in run_report.weights_before if row.role == "attn.q"]
@@ -197,6 +202,7 @@ def test_steps_that_a_curve_leaves_out_are_told(run_report):
     assert "over steps, attn.q" not in run_page(replace(run_report, weights_before=rows[:-1]))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_damaged_row_of_weights_is_told_and_costs_no_page(run_report):
     rows = [row for row in run_report.weights_before if row.role == "attn.q"]
     found = {f"{row.role}/{row.layer}": measures(row.stats) for row in rows}
@@ -209,6 +215,7 @@ def test_a_damaged_row_of_weights_is_told_and_costs_no_page(run_report):
     assert told in page and "Stable rank over steps" not in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_gaussian_lines_are_of_the_shapes_in_the_table(run_report, monkeypatch):
     """A head of zeros has no numbers before the first step, and of large models some layers are not measured then."""
     shown = []
