@@ -55,12 +55,12 @@ def their_model(tokenizer: Tokenizer, seed: int) -> LanguageModel:
     return LanguageModel(f"Llama {seed}", LlamaForCausalLM(config).eval(), tokenizer, LENGTH)
 
 
-def encoded(tokenizer: Tokenizer, records: Sequence[Record], count: int) -> Texts:
+def encoded(tokenizer: Tokenizer, records: Sequence[Record], count: int, length: int = LENGTH) -> Texts:
     assert tokenizer.bos_id is not None
     found = []
     for number, record in enumerate(records[:count]):
         ids = [tokenizer.bos_id, *tokenizer.encode(record["text"])]
-        kept = Text(str(number), f"d{number % 8}", "", record["text"], ids[:LENGTH], max(len(ids) - LENGTH, 0))
+        kept = Text(str(number), f"d{number % 8}", "", record["text"], ids[:length], max(len(ids) - length, 0))
         found.append(kept)
     return Texts(found)
 
