@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from seedbed.hub.foreign_words import quiet
-from seedbed.measure.evaluating import evaluating
 from seedbed.serve.batch import Batch, left_padded
 
 
@@ -29,7 +28,7 @@ def continue_foreign(module: nn.Module, batch: Batch) -> None:
     def finished(_ids: Tensor, _scores: Any, **_: Any) -> Tensor:  # [B] bool
         return torch.tensor(batch.finished, device=device)
 
-    with evaluating(module), _greedy(module, batch.limit), quiet():
+    with _greedy(module, batch.limit), quiet():
         module.generate(  # pyright: ignore[reportCallIssue]
             input_ids=ids,
             attention_mask=mask,

@@ -3,7 +3,11 @@
 Shapes: B rows, T tokens, V vocabulary.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
 
 from seedbed.errors import InputError
 from seedbed.hub.models import LanguageModel
@@ -13,6 +17,7 @@ from seedbed.serve.answer import Answer
 from seedbed.serve.batch import Batch, Heard, left_padded
 from seedbed.serve.foreign import continue_foreign
 from seedbed.serve.options import Options
+from seedbed.serve.packed import Product, packed
 
 BATCH = 8
 """Rows that are continued together, where nothing else is asked for."""
@@ -49,11 +54,13 @@ def generate(
             )
     seeds, ends = range(len(prompts)) if seeds is None else seeds, end_ids(model) if ends is None else ends
     answers = [Answer(model.tokenizer, options, ends, model.max_length - len(prompt)) for prompt in prompts]
-    for rows in batched([len(prompt) for prompt in prompts], batch_size, model.max_length - options.max_new_tokens):
-        batch = Batch(model, [prompts[i] for i in rows], [answers[i] for i in rows], [seeds[i] for i in rows])
-        if heard is not None:
-            batch.heard = lambda row, text, rows=rows: heard(rows[row], text)
-        _write(model, batch)
+    groups = batched([len(prompt) for prompt in prompts], batch_size, model.max_length - options.max_new_tokens)
+    with _writer(model, max((answer.limit for answer in answers), default=0)) as write:
+        for rows in groups:
+            batch = Batch(model, [prompts[i] for i in rows], [answers[i] for i in rows], [seeds[i] for i in rows])
+            if heard is not None:
+                batch.heard = lambda row, text, rows=rows: heard(rows[row], text)
+            write(batch)
     return answers
 
 
@@ -73,22 +80,24 @@ def batched(lengths: Sequence[int], batch_size: int, longest: float) -> Iterator
         yield batch
 
 
-def _write(model: LanguageModel, batch: Batch) -> None:
-    if isinstance(model.module, Decoder):
-        with evaluating(model.module):
-            continue_rows(model.module, batch)
-    else:
-        continue_foreign(model.module, batch)
+@contextmanager
+def _writer(model: LanguageModel, steps: int) -> Iterator[Callable[[Batch], None]]:
+    """What writes the answers of a batch, of ``steps`` tokens at most."""
+    with evaluating(model.module), torch.inference_mode():
+        if not isinstance(model.module, Decoder):
+            yield partial(continue_foreign, model.module)
+            return
+        with packed(model.module, model.tokenizer.vocab_size, steps) as head:
+            yield partial(continue_rows, model.module, head)
 
 
-def continue_rows(module: Decoder, batch: Batch) -> None:
+def continue_rows(module: Decoder, head: Product, batch: Batch) -> None:
     """Write the answers of ``batch`` with a key/value cache; all prompts go in at once, then one token a step."""
-    head = module.head_weight[: batch.vocab_size]  # [V, D]
-    longest = max(map(len, batch.prompts))
-    cache = KVCache(module.config, len(batch.prompts), longest + batch.limit, head.device, head.dtype)
-    fresh, documents = left_padded(batch.prompts, head.device)
+    longest, weight = max(map(len, batch.prompts)), module.embed.weight
+    cache = KVCache(module.config, len(batch.prompts), longest + batch.limit, weight.device, weight.dtype)
+    fresh, documents = left_padded(batch.prompts, weight.device)
     while True:
         hidden = module(fresh, documents, cache=cache, hidden=True)[:, -1]  # [B, D]
-        fresh, documents = batch.next(hidden @ head.T)[:, None], None  # [B, 1]
+        fresh, documents = batch.next(head(hidden))[:, None], None  # [B, 1]
         if all(batch.finished):
             return

@@ -14,6 +14,9 @@ from seedbed.serve.server_service import Service
 FLUSH_S = 5
 """Seconds for answers that are finished to reach their clients, when the server ends."""
 
+KEEP_S = 75
+"""Seconds that an idle connection is kept: longer than clients keep theirs, else one may send into the closing."""
+
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; ``port`` 0 takes a free one. Raises InputError."""
@@ -36,7 +39,10 @@ def serve(app: FastAPI, service: Service, listening: socket.socket, grace_s: flo
 
     Always ends by an exception: SignalStop.
     """
-    server = _Server(uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=FLUSH_S))
+    config = uvicorn.Config(
+        app, log_level="error", access_log=False, timeout_keep_alive=KEEP_S, timeout_graceful_shutdown=FLUSH_S
+    )
+    server = _Server(config)
     server.service, server.grace_s = service, grace_s
     server.run(sockets=[listening])
     if server.signum is None:

@@ -31,6 +31,7 @@ from seedbed.report.preflight import tables
 
 GATED = ["model.attention.gate=elementwise", "model.attention.n_kv_heads=2"]
 GPT2 = ["model.ffn.kind=gelu", "model.norm=layernorm", "model.position=learned", "model.bias=true", "model.tied=true"]
+OLMO2 = ["model.norm_placement=post", "model.attention.qk_norm=whole"]
 
 
 def config(*overrides: str) -> Config:
@@ -89,7 +90,7 @@ def test_norms_of_queries_and_keys_and_learned_positions_are_measured_too():
 
 
 def test_norms_behind_the_branches_have_no_budget_and_say_so():
-    c = config("model.norm_placement=post", "model.attention.qk_norm=whole")
+    c = config(*OLMO2)
     arm = measure_arm(c, batch())
     assert (arm.budget, arm.scaling) == ([], {})
     assert {row.name for row in arm.residual.norms} > {"layers.0.attn_norm", "layers.2.mlp_norm", "norm"}
@@ -195,7 +196,7 @@ def test_a_large_model_is_measured_on_a_part_of_one():
     assert 500 < tokens < 700
 
 
-@pytest.mark.parametrize("shape", [GATED, GPT2])
+@pytest.mark.parametrize("shape", [GATED, GPT2, OLMO2])
 def test_activation_memory_is_near_what_autograd_keeps(shape):
     c = config(*shape, "model.d_model=128")
     model = Decoder(c.model)

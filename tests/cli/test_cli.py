@@ -39,7 +39,8 @@ def refused(done: subprocess.CompletedProcess) -> str:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["train"], ["config"], ["data", "prepare"], ["quickstart"], ["preflight"], ["generate"]]
+    "arguments",
+    [[], ["train"], ["config"], ["data", "prepare"], ["quickstart"], ["preflight"], ["generate"], ["serve"]],
 )
 def test_help_imports_nothing_heavy(arguments):
     program = (

@@ -87,6 +87,19 @@ def test_the_table_knows_where_norms_stand():
         assert {fact.role for fact in facts if "norm" in fact.name} == {"norm"}
 
 
+def test_placement_and_scaling_change_no_draw():
+    """Every matrix is drawn as in the plain decoder, and the receipt has one line for each: names and facts decide."""
+    drawn = []
+    for overrides in ([], ["model.norm_placement=post", *LLAMA3, "model.attention.qk_norm=whole"]):
+        model = Decoder(Config.load(None, [*OURS, *overrides]).model)
+        receipt = initialize_(model, "gpt2", seed=3)
+        drawn.append({name: tensor for name, tensor in model.state_dict().items() if "norm" not in name})
+        assert {row.parameter for row in receipt.plan.rows} == set(model.state_dict())
+        assert all(bool((p == 1).all()) for name, p in model.named_parameters() if "norm" in name)
+    assert drawn[0].keys() == drawn[1].keys()
+    assert all(torch.equal(drawn[0][name], drawn[1][name]) for name in drawn[0])
+
+
 def ids(rows: int, length: int) -> Tensor:
     return torch.randint(64, (rows, length), generator=torch.Generator().manual_seed(0))
 

@@ -13,7 +13,11 @@ EXACT = {
 }
 OTHER = ("model.tied=true", "model.position=learned", "model.norm=layernorm", "model.bias=true")
 EXACT["muon, another model"] = ("train.precision=fp64", *OTHER, "train.clip_norm=null", "train.z_loss=1e-3")
-EXACT["muon embeddings"] = ("train.precision=fp64", *OTHER[:2], "optim.muon.embeddings=muon")
+OLMO2 = (
+    "model.norm_placement=post", "model.attention.qk_norm=whole",
+    "model.rope_scaling={factor: 8, original_max_seq_len: 16}",
+)  # fmt: skip
+EXACT["muon embeddings"] = ("train.precision=fp64", "model.tied=true", *OLMO2, "optim.muon.embeddings=muon")
 ROUNDED = {f"{optimizer} fp32": (f"optim.name={optimizer}", "init.gamma=1.0") for optimizer in OPTIMIZERS}
 ARMS = EXACT | ROUNDED
 STRATEGIES = ("ddp", "fsdp")

@@ -32,8 +32,10 @@ def by_hand(model: LanguageModel, prompt: list[int], count: int, penalty: float 
     return ids[len(prompt) :]
 
 
+@pytest.mark.parametrize("steps", [1, 1000], ids=["packed", "usual"])
 @pytest.mark.parametrize("overrides", SHAPES.values(), ids=SHAPES)
-def test_greedy_is_the_argmax_of_the_full_forward_pass(make_model, overrides):
+def test_greedy_is_the_argmax_of_the_full_forward_pass(make_model, overrides, steps, monkeypatch):
+    monkeypatch.setattr("seedbed.serve.packed.STEPS", steps)
     model = make_model(*overrides)
     answers = generate(model, PROMPTS, GREEDY, ends=())
     assert [a.ids for a in answers] == [by_hand(model, prompt, 12) for prompt in PROMPTS]
