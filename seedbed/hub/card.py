@@ -16,7 +16,7 @@ from seedbed.hub.flat_files import FLAT_FILES
 from seedbed.hub.newest import weights_of
 from seedbed.model import Decoder
 from seedbed.train.metrics import read_metrics
-from seedbed.train.run import RECEIPT, flat, read_config, run_around
+from seedbed.train.run import IMPORTED, RECEIPT, flat, read_config, run_around
 
 if TYPE_CHECKING:
     from seedbed.hub.exporting import Exported
@@ -28,7 +28,7 @@ _EVALS = 10
 
 def model_card(found: "Exported", source: Path, model: Decoder, tokenizer: Tokenizer) -> str:
     """The card of what was exported from the checkpoint ``source``, as Markdown."""
-    config, receipt = read_config(source), _read(source / RECEIPT)
+    config, receipt = read_config(source), read_receipt(source)
     outside = sum(p.numel() for name, p in model.named_parameters() if name.split(".")[0] in _OUTSIDE)
     tokens = {i: token for token, i in tokenizer.special_tokens.items()}
     state = {"step": 0} | _read(source / "state.json")
@@ -46,8 +46,10 @@ def model_card(found: "Exported", source: Path, model: Decoder, tokenizer: Token
         chat=tokenizer.chat_template is not None,
         architecture=flat(config.model.model_dump(mode="json")).items(),
         receipt={"plan": None, "imported": None, "init_from": None} | receipt,
+        licence=receipt.get(IMPORTED, {}).get("card", {}).get("general.license"),
         roles=_roles(receipt),
         state=state,
+        mean_of=[row["checkpoint"] for row in _read(source / "average.json").get("mean_of", ())],
         store=config.data.store,
         evals=_evals(source, state["step"]),
         configuration=to_yaml(config).strip(),
@@ -55,6 +57,11 @@ def model_card(found: "Exported", source: Path, model: Decoder, tokenizer: Token
         versions={"seedbed": seedbed.__version__} | {name: version(name) for name in ("torch", "transformers")},
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"  # what was left out leaves empty lines
+
+
+def read_receipt(source: Path) -> dict[str, Any]:
+    """The receipt of a checkpoint, empty where it has none: a mean of weights."""
+    return _read(source / RECEIPT)
 
 
 def _read(file: Path) -> dict[str, Any]:

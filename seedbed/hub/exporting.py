@@ -1,7 +1,6 @@
 """A run made into a checkpoint that Transformers, and what builds on it, loads."""
 
 import copy
-import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import atomic_folder, require_replaceable
 from seedbed.files.safetensors import Tensors
-from seedbed.hub.card import model_card
+from seedbed.hub.card import model_card, read_receipt
 from seedbed.hub.exported_tokenizer import export_tokenizer, other_ids
 from seedbed.hub.flat_files import CONFIGURATION_FILE, MODEL_FILE, flat_files
 from seedbed.hub.foreign import CONFIGURATION
@@ -25,7 +24,7 @@ from seedbed.hub.newest import weights_of
 from seedbed.hub.parity import Case, parity, require_parity
 from seedbed.hub.transformers_model import require_transformers, to_transformers
 from seedbed.model import Decoder
-from seedbed.train.run import CONFIG, IMPORTED, RECEIPT
+from seedbed.train.run import CONFIG, IMPORTED
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -132,8 +131,7 @@ def _stored(source: Path) -> str:
 
 def _family(source: Path) -> str | None:
     """The family that the checkpoint was imported from, if it was."""
-    receipt = json.loads((source / RECEIPT).read_text(encoding="utf-8"))
-    return receipt[IMPORTED]["family"] if IMPORTED in receipt else None
+    return read_receipt(source).get(IMPORTED, {}).get("family")
 
 
 def _write_model(model: "PreTrainedModel", folder: Path, shard_size: str) -> None:

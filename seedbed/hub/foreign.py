@@ -227,6 +227,11 @@ def _library(foreign: Foreign) -> Any:
 
 
 def _unknown(foreign: Foreign, error: Exception) -> InputError:
+    if "custom code" in str(error):
+        return InputError(
+            f"{foreign.told_by}: its class is code that comes with the checkpoint, which is not run; of an export of "
+            "ours give the run"
+        )
     todo = "copy it again" if foreign.gguf else "correct it"
     return InputError(
         f"{foreign.told_by}: Transformers cannot build this model: {one_line(error)}; {todo}, or update Transformers "

@@ -17,6 +17,7 @@ from seedbed.hub.exporting import export
 from seedbed.hub.flat_files import FLAT_FILES, flat_files
 from seedbed.hub.models import open_model
 from seedbed.model import attention, decoder, norm, passes, rope
+from seedbed.train.whole import average
 
 transformers = pytest.importorskip("transformers")
 TOLD = {"trust_remote_code": True, "local_files_only": True}
@@ -184,6 +185,22 @@ def test_what_is_refused(run, folder, tmp_path, monkeypatch):
         export(run, tmp_path / "e", quiet)
     assert not (tmp_path / "e").exists()
     assert {file.name for file in tmp_path.iterdir()} == {"native", "mine"}
+
+
+def test_the_mean_of_checkpoints_goes_out_too(run, tmp_path):
+    step = run / "checkpoints" / "step_00000002"
+    average([step, step], tmp_path / "mean")
+    export(tmp_path / "mean", tmp_path / "e", quiet)
+    ids = draw(1, 16, vocab=ROWS)
+    with torch.no_grad():
+        assert torch.equal(logits(load(tmp_path / "e"), ids), open_model(run).module(ids))
+    card = (tmp_path / "e" / "README.md").read_text()
+    assert f"mean of the weights of 2 checkpoints: `{step}`, `{step}`." in card
+
+
+def test_the_code_of_an_export_is_not_run_here(folder):
+    with pytest.raises(InputError, match="not run; of an export of ours give the run"):
+        open_model(folder)
 
 
 def _native(folder, run):
