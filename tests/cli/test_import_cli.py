@@ -19,6 +19,9 @@ def test_import(seedbed, foreign_folder, tmp_path):
     code, out, _ = seedbed("generate", tmp_path / "run", "a seed", "--max-new-tokens", 3, "--temperature", 0)
     assert code == 0
     assert open_model(tmp_path / "run").max_length == 8
+    code, out, _ = seedbed("analyze", "weights", tmp_path / "run", "--json")
+    assert code == 0
+    assert json.loads(out)["parameters"] == 14_160
 
 
 def test_import_as_json(seedbed, foreign_folder, tmp_path):
