@@ -17,6 +17,7 @@ from seedbed.hub.newest import weights_of
 from seedbed.model import Decoder
 from seedbed.train.metrics import read_metrics
 from seedbed.train.run import IMPORTED, RECEIPT, flat, read_config, run_around
+from seedbed.train.whole import AVERAGE
 
 if TYPE_CHECKING:
     from seedbed.hub.exporting import Exported
@@ -49,7 +50,7 @@ def model_card(found: "Exported", source: Path, model: Decoder, tokenizer: Token
         licence=receipt.get(IMPORTED, {}).get("card", {}).get("general.license"),
         roles=_roles(receipt),
         state=state,
-        mean_of=[row["checkpoint"] for row in _read(source / "average.json").get("mean_of", ())],
+        mean_of=[row["checkpoint"] for row in _read(source / AVERAGE).get("mean_of", ())],
         store=config.data.store,
         evals=_evals(source, state["step"]),
         configuration=to_yaml(config).strip(),

@@ -25,8 +25,7 @@ def end_ids(tokenizer: Tokenizer) -> list[int]:
         spans = Chat(tokenizer.chat_template, tokenizer).render(
             Conversation(_TURNS, ["assistant"]), f"{tokenizer.folder}: a question and an answer"
         )
-        *_, last = (span.text for span in spans if span.trained and span.control)
-        ends.append(tokenizer.special_tokens[last])
+        ends += [tokenizer.special_tokens[span.text] for span in spans if span.trained and span.control][-1:]
     return list(dict.fromkeys(ends))
 
 
