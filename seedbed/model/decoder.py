@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from seedbed.model.attention import Attend, Attention, Visible, attend, document_mask, document_starts, segments
 from seedbed.model.norm import Embedding, FusedLinear, Linear, gelu, make_norm
-from seedbed.model.passes import SwiGLUGated
+from seedbed.model.passes import swiglu_gated
 from seedbed.model.rope import rotations
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class SwiGLU(nn.Module):
         self.down = Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(SwiGLUGated.apply(self.gate_up(x)))
+        return self.down(swiglu_gated(self.gate_up(x)))
 
 
 class GeluMLP(nn.Module):

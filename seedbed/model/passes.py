@@ -1,7 +1,8 @@
 """Three maps with derivatives by hand: fewer passes over memory than autograd's own, which is what they cost on a CPU.
 
 ``benchmarks/model_passes.py`` measures each against the plain form, which the tests compare them with. All return the
-type of their input, norm and rotation compute in fp32 or better; none can be differentiated twice.
+type of their input, norm and rotation compute in fp32 or better; none can be differentiated twice. Where there is no
+gradient they are called as functions: the price of a map of autograd's is felt when it maps one token.
 """
 
 from typing import Any
@@ -17,10 +18,9 @@ class RMSNormed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        scale = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+        out, scale = _normed(x, weight, eps)
         ctx.save_for_backward(x, weight, scale)
-        return (wide * scale).mul_(weight).to(x.dtype)
+        return out
 
     @staticmethod
     @once_differentiable
@@ -31,6 +31,18 @@ class RMSNormed(torch.autograd.Function):
         along = torch.mv(by_weight.flatten(0, -2), weight.to(scale.dtype)).div_(x.shape[-1])
         grad_x = (wide * weight).addcmul_(unit, along.view_as(scale), value=-1).mul_(scale)
         return grad_x.to(x.dtype), by_weight.flatten(0, -2).sum(0).to(weight.dtype), None
+
+
+def rms_normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMSNormed, or its value alone where no gradient is taken."""
+    return RMSNormed.apply(x, weight, eps) if torch.is_grad_enabled() else _normed(x, weight, eps)[0]  # pyright: ignore
+
+
+def _normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The result, and the factor [..., 1] of each vector."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    scale = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+    return (wide * scale).mul_(weight).to(x.dtype), scale
 
 
 class Rotated(torch.autograd.Function):
@@ -48,6 +60,11 @@ class Rotated(torch.autograd.Function):
         return _turn(grad, cos, -sin), None, None
 
 
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotated, or its value alone where no gradient is taken."""
+    return Rotated.apply(x, cos, sin) if torch.is_grad_enabled() else _turn(x, cos, sin)  # pyright: ignore
+
+
 def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     wide = x.to(torch.promote_types(x.dtype, cos.dtype))
     out = torch.empty_like(wide, memory_format=torch.contiguous_format)
@@ -63,8 +80,7 @@ class SwiGLUGated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor) -> Tensor:
         ctx.save_for_backward(gate_up)
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate).mul_(up)
+        return _gated(gate_up)
 
     @staticmethod
     @once_differentiable
@@ -76,3 +92,13 @@ class SwiGLUGated(torch.autograd.Function):
         torch.mul(F.silu(gate), grad, out=grad_up)
         torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=grad_gate)
         return out
+
+
+def swiglu_gated(gate_up: Tensor) -> Tensor:
+    """SwiGLUGated, or its value alone where no gradient is taken."""
+    return SwiGLUGated.apply(gate_up) if torch.is_grad_enabled() else _gated(gate_up)  # pyright: ignore
+
+
+def _gated(gate_up: Tensor) -> Tensor:
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate).mul_(up)

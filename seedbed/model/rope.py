@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from seedbed.model.passes import Rotated
+from seedbed.model.passes import rotated
 
 if TYPE_CHECKING:
     from seedbed.config.model import RopeScaling
@@ -42,4 +42,4 @@ def stretched(frequencies: Tensor, scaling: "RopeScaling") -> Tensor:
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate pairs (i, i + K/2) of x [B, T, H, K] by the angles, in fp32 or better; the halves layout of Llama."""
-    return Rotated.apply(x, cos, sin)  # pyright: ignore[reportReturnType]
+    return rotated(x, cos, sin)

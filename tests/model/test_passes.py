@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seedbed.model.passes import RMSNormed, Rotated, SwiGLUGated
+from seedbed.model.passes import RMSNormed, Rotated, SwiGLUGated, rms_normed, rotated, swiglu_gated
 from seedbed.model.rope import rotations
 
 
@@ -63,3 +63,18 @@ def test_a_tiny_epsilon_survives_tiny_states():
     torch.testing.assert_close(out.square().mean(-1), torch.ones(4), rtol=1e-4, atol=0)
     masked = RMSNormed.apply(x, torch.ones(2048), 1e-5)
     assert masked.square().mean() < 0.03  # 98 % of the denominator is epsilon
+
+
+@pytest.mark.parametrize("kind", ["norm", "rotation", "swiglu"])
+def test_without_gradients_the_value_is_the_same_bit_for_bit(kind):
+    turn = rotations(torch.arange(5)[None], 8, 1e4)
+    call = {
+        "norm": lambda x: rms_normed(x, draw(8, dtype=torch.float32), 0.3),
+        "rotation": lambda x: rotated(x, *turn),
+        "swiglu": swiglu_gated,
+    }[kind]
+    x = draw(2, 5, 3, 8, dtype=torch.float32).requires_grad_()
+    recorded = call(x)
+    assert recorded.grad_fn is not None
+    with torch.no_grad():
+        assert torch.equal(call(x), recorded)
