@@ -25,11 +25,15 @@ Product = Callable[[Tensor], Tensor]
 
 
 def packs(module: Decoder, steps: int) -> bool:
-    """Whether a copy serves a generation of ``steps`` tokens: on a CPU with oneDNN, in fp32, not too large."""
+    """Whether a copy serves a generation of ``steps`` tokens: on a CPU with oneDNN, in fp32, not too large.
+
+    Its operators are PyTorch's own and undocumented (inductor's): a release without them has the usual product.
+    """
+    known = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
     weights = list(module.parameters())
     fits = all(weight.is_cpu and weight.dtype == torch.float32 for weight in weights)
     small = sum(weight.numel() * weight.element_size() for weight in weights) <= BYTES
-    return steps >= STEPS and fits and small and torch.backends.mkldnn.is_available()
+    return steps >= STEPS and fits and small and known and torch.backends.mkldnn.is_available()
 
 
 def product(weight: Tensor, bias: Tensor | None = None) -> Product:
