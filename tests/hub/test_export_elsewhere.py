@@ -111,10 +111,11 @@ def model_of(folder: Path):
 def test_peft_trains_it_and_merges(folder, target):
     peft = pytest.importorskip("peft")
     plain, ids = model_of(folder), draw(4, 16, vocab=300)
+    torch.manual_seed(0)  # what PEFT draws with
     model = peft.get_peft_model(model_of(folder), peft.LoraConfig(r=2, target_modules=target, task_type="CAUSAL_LM"))
     adapted = {name.split(".lora_")[0].rpartition(".")[2] for name, _ in model.named_parameters() if ".lora_" in name}
     assert adapted == ({"qkv", "o", "gate_up", "down"} if target == "all-linear" else set(target))
-    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=0.05)
+    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=0.02)
     losses = []
     for _ in range(3):
         loss = model(input_ids=ids, labels=ids).loss
