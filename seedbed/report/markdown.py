@@ -1,39 +1,39 @@
-"""A page as Markdown: for a README, an issue, or a diff."""
+"""A page as Markdown: text and tables, with links to the figures beside it."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from seedbed.report.sections import Page, TableView
 
 
 def page_markdown(page: Page) -> str:
-    """The page's text and tables; its figures are linked as `write_results` names them."""
-    blocks = [f"# {_text(page.title)}", _text(page.lead)]
-    blocks.append(_listed(f"{what}: {value}" for what, value in page.tiles.items()))
+    """The page's words and tables; its pictures are those that write_results puts into ``figures/``."""
+    lines = [f"# {_text(page.title)}", "", _text(page.lead), ""]
+    lines += [f"- {_text(what)}: {_text(value)}" for what, value in page.tiles.items()]
     for section in page.sections:
-        blocks += [f"## {_text(section.title)}", *map(_text, section.paragraphs)]
+        lines += ["", f"## {_text(section.title)}", ""]
+        lines += [line for problem in section.problems for line in (f"> {_text(problem)}", "")]
+        lines += [line for paragraph in section.paragraphs for line in (_text(paragraph), "")]
         for picture in section.pictures:
-            blocks += [f"![{_text(picture.description)}](figures/{picture.name}.png)", _text(picture.caption)]
-        for view in section.tables:
-            blocks += [f"### {_text(view.title)}", _table(view)]
-        blocks.append(_listed(section.problems))
-    blocks += ["## How each number is computed", _listed(f"{name}: {told}" for name, told in page.definitions.items())]
-    blocks += ["## What was run", _listed(f"{name}: {told}" for name, told in page.provenance.items())]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+            lines += [f"![{_text(picture.description)}](figures/{picture.name}.svg)", "", _text(picture.caption), ""]
+        for table in section.tables:
+            lines += [f"**{_text(table.title)}**", "", *_table(table), ""]
+    lines += ["", "## Definitions", "", *(f"- {_text(key)}: {_text(told)}" for key, told in page.definitions.items())]
+    lines += ["", "## What was run on what", ""]
+    lines += [f"- {_text(key)}: {_text(told)}" for key, told in page.provenance.items()]
+    return "\n".join(lines) + "\n"
 
 
-def _table(view: TableView) -> str:
-    last = len(view.columns) - view.notes
-    rule = ["---:" if view.left <= place < last else "---" for place in range(len(view.columns))]
-    rows = [[_text(cell) for cell in row] for row in (view.columns, *view.rows)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
-
-
-def _listed(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {_text(line)}" for line in lines)
+def _table(table: TableView) -> Sequence[str]:
+    numbers = range(table.left, len(table.columns) - table.notes)
+    marks = ["---:" if place in numbers else "---" for place in range(len(table.columns))]
+    rows = [table.columns, marks, *table.rows]
+    cells = [[cell if row is marks else _text(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in cells]
 
 
 def _text(text: str) -> str:
-    """One line in which nothing is markup: names of folders and domains may hold anything."""
-    for character in "\\`*_[]<>|#":
-        text = text.replace(character, f"\\{character}")
-    return " ".join(text.split())
+    """On one line, with what Markdown would read as markup set apart."""
+    text = " ".join(text.split())
+    for mark in "\\`*_<>[]#":
+        text = text.replace(mark, f"\\{mark}")
+    return text

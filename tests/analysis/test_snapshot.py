@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tiny import config
@@ -59,7 +60,12 @@ def test_of_a_large_one_a_shorter_sample(model, tiny_store, tmp_path, monkeypatc
     chosen, store = resolve(config(tiny_store, tmp_path, "model.max_seq_len=128"))
     asked: list[int] = []
     trained = Trained(initial_model(chosen)[0].eval(), store.tokenizer(), chosen)
-    monkeypatch.setattr(Trained, "continue_text", lambda _, prompt, max_new_tokens: asked.append(max_new_tokens))
+
+    def generate(*_, max_new_tokens):
+        asked.append(max_new_tokens)
+        return [SimpleNamespace(text="")]
+
+    monkeypatch.setattr("seedbed.api.generate", generate)
     trained.sample()
     monkeypatch.setattr("seedbed.api.SAMPLE_BUDGET", 1)
     trained.sample()

@@ -83,4 +83,4 @@ def test_a_page_as_markdown(two):
     assert "| text | all | bits per byte ↓ | 2.0000 | 0.10 | 2.5000 | 0.10 | +0.5000 | +0.3000 to +0.7000 |" in text
     assert "| minimal pairs | all | accuracy (%) ↑ | 50.00 | 2.0 | 60.00 | 2.0 | +10.00 | +6.00 to +14.00 |" in text
     assert "- command: seedbed eval \\<b\\>" in text
-    assert "](figures/scores.png)" in text
+    assert "](figures/scores.svg)" in text
