@@ -9,8 +9,6 @@ import typer
 
 from seedbed.cli.analyze.present import MODEL
 from seedbed.cli.generation_options import (
-    Device,
-    DeviceName,
     MinP,
     Penalty,
     Seed,
@@ -20,8 +18,8 @@ from seedbed.cli.generation_options import (
     Tokens,
     TopK,
     TopP,
-    usable,
 )
+from seedbed.cli.options import Device, DeviceName, device_of
 from seedbed.cli.output import console, visible
 from seedbed.errors import InputError
 
@@ -53,7 +51,7 @@ def chat(
     stop: Stop = None,
     seed: Seed = 0,
     chat_template: Template = "tokenizer",
-    device: Device = DeviceName.cpu,
+    device: Device = DeviceName.auto,
 ) -> None:
     """Talk to a model. /reset forgets what was said, /quit ends; Ctrl-C stops an answer.
 
@@ -70,7 +68,7 @@ def chat(
     from seedbed.hub.models import open_model
     from seedbed.serve.chat import Talk
 
-    opened = open_model(model, usable(device))
+    opened = open_model(model, device_of(device))
     tokenizer = opened.tokenizer
     if not plain and chat_template == "tokenizer" and tokenizer.chat_template is None:
         raise InputError(

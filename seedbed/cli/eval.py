@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seedbed.cli.analyze.present import MODEL, Out, command_line, documents_option, length_option, present, work
-from seedbed.cli.options import Field, OnBad, OnBadPolicy, Overwrite
+from seedbed.cli.options import Device, DeviceName, Field, OnBad, OnBadPolicy, Overwrite, device_of
 from seedbed.cli.output import Json
 from seedbed.cli.task_options import Chat, Fewshot, SuiteName, TaskData, Tasks, asked_tasks, suite_of
 from seedbed.errors import InputError
@@ -69,7 +69,7 @@ def evaluate(
         int | None, typer.Option(min=1, help="The first so many items of each task and paradigm.", show_default="all")
     ] = None,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens read at once, padding included.")] = 8192,
-    device: Annotated[str, typer.Option(help="Where models run: auto, cpu or cuda.")] = "auto",
+    device: Device = DeviceName.auto,
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -99,7 +99,7 @@ def evaluate(
         from seedbed.report.eval_page import eval_page
         from seedbed.report.markdown import page_markdown
 
-        sources = _sources(model, other, checkpoints, _device(device))
+        sources = _sources(model, other, checkpoints, device_of(device))
         questions: dict[str, Question] = {}
         if data:
             paths = [model] if other is None else [model, other]
@@ -152,18 +152,3 @@ def _open(path: Path, name: str, device: str) -> "LanguageModel":
     from seedbed.hub.models import open_model
 
     return replace(open_model(path, device), name=name)
-
-
-def _device(name: str) -> str:
-    """``auto`` takes CUDA where it is; ``cpu`` never asks."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"--device {name}: give auto, cpu or cuda")
-    if name == "cpu":
-        return name
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    if name == "cuda":
-        raise InputError("--device cuda: no CUDA device can be used here; give cpu")
-    return "cpu"

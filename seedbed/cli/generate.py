@@ -13,8 +13,6 @@ import typer
 
 from seedbed.cli.analyze.present import MODEL, interruptible
 from seedbed.cli.generation_options import (
-    Device,
-    DeviceName,
     MinP,
     Penalty,
     Seed,
@@ -24,9 +22,8 @@ from seedbed.cli.generation_options import (
     Tokens,
     TopK,
     TopP,
-    usable,
 )
-from seedbed.cli.options import Overwrite, require_new
+from seedbed.cli.options import Device, DeviceName, Overwrite, device_of, require_new
 from seedbed.cli.output import Json, note, print_json, visible
 from seedbed.errors import InputError
 
@@ -67,7 +64,7 @@ def generate(
         typer.Option(help="A prompt that the model cannot read: leave it out, or cut its beginning; both are counted."),
     ] = Long.drop,
     chat_template: Template = "tokenizer",
-    device: Device = DeviceName.cpu,
+    device: Device = DeviceName.auto,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -86,7 +83,7 @@ def generate(
         from seedbed.serve.requests import answer, counts, key, read_rows, requests
 
         rows = [{"prompt": text} for text in prompts or [""]] if source is None else read_rows(source)
-        opened = open_model(model, usable(device))
+        opened = open_model(model, device_of(device))
         asked = requests(opened, rows, options, chat_template, too_long.value)
         others = {"seed": seed, "samples": samples, "template": chat_template, "too_long": too_long.value}
         parts = keep(key("" if out is None else identity(opened), rows, options, **others))

@@ -1,11 +1,8 @@
 """Options of generating text that generate and chat share."""
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
-
-from seedbed.errors import InputError
 
 Tokens = Annotated[int, typer.Option(min=1, max=2**31 - 1, help="Tokens that an answer has at most.")]
 Temperature = Annotated[float, typer.Option(help="0 takes the likeliest token.")]
@@ -28,21 +25,3 @@ Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the first answ
 Template = Annotated[
     str, typer.Option("--chat-template", help="Of conversations: tokenizer (its own), chatml, or a file.")
 ]
-
-
-class DeviceName(StrEnum):
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-Device = Annotated[DeviceName, typer.Option("--device", help="Where the model is put.")]
-
-
-def usable(device: DeviceName) -> str:
-    """The device by its name. Raises InputError where CUDA is asked for and cannot be used."""
-    if device is DeviceName.cuda:
-        import torch
-
-        if not torch.cuda.is_available():
-            raise InputError("--device cuda: no CUDA device can be used here; leave it out")
-    return device.value

@@ -1,4 +1,4 @@
-"""Options that several data commands share."""
+"""Options that several commands share."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -15,6 +15,13 @@ class OnBadPolicy(StrEnum):
     skip = "skip"
 
 
+class DeviceName(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+Device = Annotated[DeviceName, typer.Option("--device", help="Where models run; auto takes a GPU where there is one.")]
 Field = Annotated[str, typer.Option(help="Key of the text in each line's object.")]
 OnBad = Annotated[OnBadPolicy, typer.Option(help="A line without a usable text: stop, or count it and go on.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
@@ -36,3 +43,10 @@ def report_counts(skipped: Mapping[str, int], repaired: Mapping[str, int]) -> No
     for title, counts in (("skipped", skipped), ("repaired", repaired)):
         if counts:
             print(f"{title}: " + ", ".join(f"{count:,} × {reason}" for reason, count in counts.items()))
+
+
+def device_of(name: DeviceName) -> str:
+    """Where a model is put. Raises InputError where CUDA is asked for and cannot be used."""
+    from seedbed.parallel.world import pick_device
+
+    return str(pick_device(name.value, "--device "))

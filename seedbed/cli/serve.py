@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seedbed.cli.analyze.present import MODEL
-from seedbed.cli.generation_options import Device, DeviceName, Template, usable
+from seedbed.cli.generation_options import Template
+from seedbed.cli.options import Device, DeviceName, device_of
 from seedbed.cli.output import Json, note, print_json
 from seedbed.errors import InputError
 
@@ -39,7 +40,7 @@ def serve(
         Path | None, typer.Option(help="File with the API key that clients must send.", show_default=f"${KEY}, if set")
     ] = None,
     chat_template: Template = "tokenizer",
-    device: Device = DeviceName.cpu,
+    device: Device = DeviceName.auto,
     precision: Annotated[Precision, typer.Option(help="Of weights and cache.")] = Precision.float32,
     cache_tokens: Annotated[int, typer.Option(min=1, help="Tokens that the cache holds, of all requests.")] = 8192,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens that a step reads at most.")] = 512,
@@ -72,7 +73,7 @@ def serve(
         from seedbed.serve.server_run import serve as run
         from seedbed.serve.server_service import Limits, Service
 
-        model = open_model(path, usable(device))
+        model = open_model(path, device_of(device))
         tokenizer = model.tokenizer
         template = None
         if chat_template != "tokenizer" or tokenizer.chat_template is not None:
@@ -93,7 +94,7 @@ def serve(
             "api_key": key is not None,
         }
         note(
-            f"serving {service.name} ({type(module).__name__}, {precision.value}, {device.value}) at "
+            f"serving {service.name} ({type(module).__name__}, {precision.value}, {model.device.type}) at "
             f"{facts['url']}/v1{'' if template else ', without chats: it has no chat template'}"
             f"{', with an API key' if key else ''}\n"
             f"cache: {engine.capacity:,} tokens in {engine.cache_bytes / 2**20:,.1f} MiB, and "

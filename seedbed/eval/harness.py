@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from hashlib import sha256
 from io import StringIO
@@ -53,8 +53,8 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class TaskResult:
-    """One task, or one group of them, with all its metrics."""
+class TaskRead:
+    """What one task, or one group of them, was, and what was read of it."""
 
     task: str
     version: str
@@ -67,11 +67,21 @@ class TaskResult:
     """Items that the data have; fewer are used where there is a limit."""
     files: dict[str, str]
     """Of local data: path -> SHA-256."""
-    scored: list[Scored]
-    others: list[Score] = field(default_factory=list)
-    """Of metrics that are no mean over items (F1, correlations), by the harness alone: no paired test."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
     """What a reader has to know: parts of the test alone, prompts that were cut."""
+
+
+@dataclass(frozen=True)
+class TaskResult(TaskRead):
+    """A task with all its metrics."""
+
+    scored: list[Scored]
+    others: list[Score]
+    """Of metrics that are no mean over items (F1, correlations), by the harness alone: no paired test."""
+
+    @property
+    def read(self) -> TaskRead:
+        return TaskRead(*(getattr(self, one.name) for one in fields(TaskRead)))
 
 
 def load_tasks(asked: Asked) -> list[Loaded]:
@@ -159,8 +169,8 @@ def _evaluate(lm: Any, one: Loaded, asked: Asked) -> TaskResult:
     top = one.name if one.name in results["versions"] else next(iter(one.tasks))
     shown = max(results["n-shot"][name] for name in one.tasks)
     return TaskResult(
-        one.name, str(results["versions"][top]), lm_eval.__version__, shown, items, of, one.files, scored, others,
-        _notes(lm, one, asked, items, of),
+        one.name, str(results["versions"][top]), lm_eval.__version__, shown, items, of, one.files,
+        _notes(lm, one, asked, items, of), scored, others,
     )  # fmt: skip
 
 

@@ -4,24 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from seedbed.eval.evaluation import Answer, Question
-from seedbed.eval.harness import Asked, TaskResult, harness, load_tasks
+from seedbed.eval.harness import Asked, TaskRead, TaskResult, harness, load_tasks
 from seedbed.files.parts import Parts
 from seedbed.hub.models import LanguageModel
-
-
-@dataclass(frozen=True)
-class TaskRead:
-    """What one task was, and what was read of it."""
-
-    task: str
-    version: str
-    harness: str
-    fewshot: int
-    items: int
-    of: int
-    """Items that the data have."""
-    files: dict[str, str]
-    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -38,19 +23,13 @@ def about_tasks(asked: Asked, stated: str | None = None) -> Question:
 
     def ask(model: LanguageModel, parts: Parts, tell: Callable[[str], None], which: str) -> Answer:
         results = harness(model, loaded, asked, parts, tell, which)
-        read = TasksRead([_read(result) for result in results])
+        read = TasksRead([result.read for result in results])
         scored = [one for result in results for one in result.scored]
         others = [score for result in results for score in result.others]
         problems = [f"{result.task}: {note}." for result in results for note in result.notes]
         return Answer(scored, read, _told(results, asked, stated), problems, others)
 
     return ask
-
-
-def _read(result: TaskResult) -> TaskRead:
-    return TaskRead(
-        result.task, result.version, result.harness, result.fewshot, result.items, result.of, result.files, result.notes
-    )
 
 
 def _told(results: Sequence[TaskResult], asked: Asked, stated: str | None) -> list[str]:

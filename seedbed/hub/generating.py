@@ -11,8 +11,6 @@ from seedbed.data.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
-_TURNS = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-
 
 def end_ids(tokenizer: Tokenizer) -> list[int]:
     """Ids that end a text: the end of text first, then what ends the assistant's turn in the chat template, if another
@@ -22,11 +20,20 @@ def end_ids(tokenizer: Tokenizer) -> list[int]:
     """
     ends = [tokenizer.eos_id]
     if tokenizer.chat_template is not None:
-        spans = Chat(tokenizer.chat_template, tokenizer).render(
-            Conversation(_TURNS, ["assistant"]), f"{tokenizer.folder}: a question and an answer"
-        )
-        ends += [tokenizer.special_tokens[span.text] for span in spans if span.trained and span.control][-1:]
+        chat = Chat(tokenizer.chat_template, tokenizer)
+        ends.append(end_of_turn(tokenizer, chat, f"{tokenizer.folder}: a question and an answer"))
     return list(dict.fromkeys(ends))
+
+
+def end_of_turn(tokenizer: Tokenizer, chat: Chat, where: str = "chat template") -> int:
+    """The id that ends the assistant's turn in the template, found by rendering one; end of text where it has none.
+
+    Raises InputError, which begins with ``where``, where the template cannot write a question and its answer.
+    """
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    spans = chat.render(Conversation(turns, ["assistant"]), where)
+    ends = [span.text for span in spans if span.control and span.trained]
+    return tokenizer.special_tokens[ends[-1]] if ends else tokenizer.eos_id
 
 
 def generation_config(tokenizer: Tokenizer, rows: int) -> "GenerationConfig":

@@ -10,7 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
@@ -85,11 +85,11 @@ def parity(ours: Decoder, theirs: "PreTrainedModel", vocab: int, tokenizer: Toke
     with evaluating(ours), evaluating(theirs):
         cases = [_measured(ours, theirs, ids, vocab, *way) for way in ways]
         if any(case.limit < case.difference < 10 * case.limit for case in cases):
-            ours.double()
-            theirs.double()
+            for model in (ours, theirs):
+                nn.Module.double(model)  # Transformers' own refuses one that was read from GGUF
             exact = [_measured(ours, theirs, ids, vocab, *way) for way in ways]
-            ours.float()  # without loss: that is where the numbers came from
-            theirs.float()
+            for model in (ours, theirs):
+                nn.Module.float(model)  # without loss: that is where the numbers came from
             cases = [replace(case, in_fp64=other.difference) for case, other in zip(cases, exact, strict=True)]
     return cases
 

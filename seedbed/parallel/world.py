@@ -155,14 +155,17 @@ def _travels(error: Exception | None) -> bool:
         return False
 
 
-def pick_device(name: str) -> torch.device:
-    """``auto`` takes CUDA where it is; ``cpu`` never asks. Of several devices a rank takes that of its local number."""
+def pick_device(name: str, option: str = "train.device=") -> torch.device:
+    """``auto`` takes CUDA where it is; ``cpu`` never asks. Of several devices a rank takes that of its local number.
+
+    Raises InputError, which names the ``option``, for ``cuda`` where none can be used.
+    """
     if name == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if name == "cuda":
-        raise InputError("train.device=cuda: no CUDA device can be used here; set train.device=cpu")
+        raise InputError(f"{option}cuda: no CUDA device can be used here; use {option}cpu")
     return torch.device("cpu")
 
 

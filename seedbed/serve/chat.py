@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 
 from seedbed.data.chat import Chat
 from seedbed.errors import InputError
+from seedbed.hub.generating import end_of_turn
 from seedbed.hub.models import LanguageModel
 from seedbed.serve.answer import Answer
 from seedbed.serve.generate import end_ids, generate
 from seedbed.serve.options import Options
-from seedbed.serve.prompts import chat_ids, end_of_turn, text_ids
+from seedbed.serve.prompts import chat_ids, text_ids
 
 ROOM = 8
 """Of what the model reads, one part in so many is kept for an answer at least, or ``max_new_tokens`` if fewer."""

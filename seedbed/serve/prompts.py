@@ -5,7 +5,6 @@ from itertools import chain
 from typing import Any
 
 from seedbed.data.chat import Chat
-from seedbed.data.document import Conversation
 from seedbed.data.tokenizer import Tokenizer
 
 
@@ -29,14 +28,6 @@ def chat_ids(tokenizer: Tokenizer, chat: Chat, messages: list[dict[str, Any]], w
     parts = [[tokenizer.special_tokens[span.text]] if span.control else next(encoded) for span in spans]
     ids = list(chain.from_iterable(parts))
     return ids if ids[:1] == [tokenizer.bos_id] else [*tokenizer.start, *ids]
-
-
-def end_of_turn(tokenizer: Tokenizer, chat: Chat) -> int:
-    """The id that ends the assistant's turn in the template, found by rendering one; end of text where it has none."""
-    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    spans = chat.render(Conversation(turns, ["assistant"]), "chat template")
-    ends = [span.text for span in spans if span.control and span.trained]
-    return tokenizer.special_tokens[ends[-1]] if ends else tokenizer.eos_id
 
 
 def cut(ids: Sequence[int], tokenizer: Tokenizer, longest: int) -> list[int]:

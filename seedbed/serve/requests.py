@@ -14,10 +14,11 @@ from seedbed.data.template import load_template
 from seedbed.errors import InputError
 from seedbed.files.jsonl import read_jsonl
 from seedbed.files.parts import Parts
+from seedbed.hub.generating import end_of_turn
 from seedbed.hub.models import LanguageModel
 from seedbed.serve.generate import end_ids, generate
 from seedbed.serve.options import Options
-from seedbed.serve.prompts import chat_ids, cut, end_of_turn, text_ids
+from seedbed.serve.prompts import chat_ids, cut, text_ids
 
 WRITTEN = ("text", "finish_reason", "prompt_tokens", "tokens", "seed")
 """Keys of an answer's row, beside those of its request."""

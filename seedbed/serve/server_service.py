@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from seedbed.data.chat import Chat
 from seedbed.errors import InputError
+from seedbed.hub.generating import end_of_turn
 from seedbed.hub.models import LanguageModel
 from seedbed.serve.generate import end_ids
-from seedbed.serve.prompts import chat_ids, end_of_turn, text_ids
+from seedbed.serve.prompts import chat_ids, text_ids
 from seedbed.serve.server_engine import Engine, EngineStopped
 from seedbed.serve.server_metrics import Metrics
 from seedbed.serve.server_replies import Reply

@@ -66,6 +66,27 @@ def test_a_wrong_weight_fails_everywhere():
         require_parity(cases, "here")
 
 
+def test_what_only_fp32_rounds_passes(monkeypatch):
+    """A difference of three times the limit that is gone in fp64; of a class that refuses casts, as after GGUF."""
+    ours, theirs = twins()
+    for cast in ("float", "double"):
+        monkeypatch.setattr(type(theirs), cast, lambda _: pytest.fail("the class's own cast"), raising=False)
+    theirs.lm_head.register_forward_hook(lambda _m, _i, logits: logits + 3e-4 * (logits.dtype == torch.float32))
+    cases = parity(ours, theirs, VOCAB)
+    assert all(case.difference > 2 * LIMIT for case in cases)
+    assert all(case.in_fp64 is not None and case.in_fp64 < LIMIT for case in cases)
+    require_parity(cases, "here")
+    assert {p.dtype for model in (ours, theirs) for p in model.parameters()} == {torch.float32}
+
+
+def test_a_small_fault_fails_in_fp64_too():
+    ours, theirs = twins()
+    theirs.lm_head.register_forward_hook(lambda _m, _i, logits: logits + 3e-4)
+    cases = parity(ours, theirs, VOCAB)
+    assert all(case.in_fp64 is not None for case in cases)
+    assert len(failed(cases)) == len(cases)
+
+
 def test_a_wrong_last_position_fails_unless_padding_hides_it():
     ours, theirs = twins()
     with torch.no_grad():

@@ -6,7 +6,8 @@ from chat_templates import ALPACA, CHATML_PLAIN, LLAMA, MISTRAL, THINKING, chat_
 from seedbed.data.chat import Chat
 from seedbed.data.template import CHATML
 from seedbed.errors import InputError
-from seedbed.serve.prompts import chat_ids, cut, end_of_turn, text_ids
+from seedbed.hub.generating import end_of_turn
+from seedbed.serve.prompts import chat_ids, cut, text_ids
 
 TALK = [
     {"role": "user", "content": "the small stone"},
