@@ -113,7 +113,7 @@ def test_an_interrupted_command_goes_on(seedbed, runs, data, pairs, tmp_path, mo
         (("--data", "TEXTS", "--checkpoints", "3"), "keeps no step 3; it has 2, 4"),
         (("RUN", "--data", "TEXTS"), "given twice"),
         (("OTHER", "--data", "TEXTS", "--checkpoints", "all"), "is of one run"),
-        (("--data", "TEXTS", "--device", "gpu"), "--device gpu"),
+        (("--data", "TEXTS", "--device", "gpu"), "'gpu' is not one of"),
     ],
 )
 def test_wrong_input_is_one_line(seedbed, runs, data, tmp_path, arguments, said):
