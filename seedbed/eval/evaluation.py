@@ -203,8 +203,8 @@ def compare(a: Answer, b: Answer, same_tokenizer: bool) -> tuple[list[Paired], l
             found.append(paired(*pair))
             if mine.metric == BITS and mine.subset == ALL and (n := _read_differently(*pair)):
                 left_out.append(
-                    f"{mine.task}: of {n:,} of {len(shared):,} documents the models read parts of different lengths, which "
-                    "these bits per byte compare; give --stride, and both read all of them."
+                    f"{mine.task}: of {n:,} of {len(shared):,} documents the models read parts of different lengths, and "
+                    "bits per byte are of these; give --stride, and both read all of them."
                 )
     if not same_tokenizer and any(one.items.metric in PER_TOKEN for one in a.scored):
         left_out.append(f"Not compared, since the tokenizers differ: {' and '.join(PER_TOKEN)}.")
