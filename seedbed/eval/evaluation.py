@@ -203,7 +203,7 @@ def compare(a: Answer, b: Answer, same_tokenizer: bool) -> tuple[list[Paired], l
             found.append(paired(*pair))
             if mine.metric == BITS and mine.subset == ALL and (n := _read_differently(*pair)):
                 left_out.append(
-                    f"{mine.task}: of {n:,} of {len(shared):,} documents the models read parts of different lengths, and "
+                    f"{mine.task}: of {n:,} of {len(shared):,} documents the models read parts of other lengths, and "
                     "bits per byte are of these; give --stride, and both read all of them."
                 )
     if not same_tokenizer and any(one.items.metric in PER_TOKEN for one in a.scored):

@@ -98,7 +98,7 @@ def test_bits_a_byte_of_different_parts_of_documents_are_told():
     other = scored("b", items([1.5, 2.0], metric=BITS, weights=[30.0, 25.0]), "bits/byte", "lower")
     found, told = compare(*(Answer([one], None, [], []) for one in (bits, other)), same_tokenizer=False)
     assert [pair.metric for pair in found] == [BITS]
-    assert told[0].startswith("task: of 1 of 2 documents the models read parts of different lengths")
+    assert told[0].startswith("task: of 1 of 2 documents the models read parts of other lengths")
     assert compare(Answer([bits], None, [], []), Answer([bits], None, [], []), same_tokenizer=True)[1] == []
 
 
