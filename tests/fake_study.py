@@ -36,7 +36,7 @@ def made_plan(store: Path, **changes: Any) -> Plan:
         "shares": [0.5, 1.0],
         "compare": {"axis": "gamma", "baseline": "0.5"},
         "optimum": "gamma",
-        "observe": ["residual", "masking", "sink", "weights", "token_losses"],
+        "observe": ["residual", "masking", "sink", "weights", "profiles", "token_losses"],
     }  # fmt: skip
     return Plan(spec_from({key: value for key, value in (tree | changes).items() if value is not None}, "made"))
 
@@ -60,6 +60,7 @@ def outcome_of(trial: Trial, loss: Loss = law, noise: float = 0.01) -> Outcome:
     points = [place / 8 for place in range(1, 9)]
     curve = [(int(trial.tokens * at), loss(trial, at) + shift) for at in points]
     look = {"residual": _residual(own), "masking": _masking(own), "sink": _sink(own), "weights": _weights(own)}
+    look["profiles"] = _profiles(own)
     look["token_losses"] = [[abs(rng.gauss(4, 2)) + own.gauss(0, 0.1) for _ in range(20)] for _ in range(10)]
     return Outcome(
         key=trial.key, status="finished", nats_per_token=curve[-1][1], bits_per_byte=curve[-1][1] / 1.47,
@@ -91,6 +92,37 @@ def _masking(rng: random.Random) -> dict[str, float]:
 
 def _sink(rng: random.Random) -> dict[str, Any]:
     return {"mean": rng.random() / 5, "largest_layer": 0.3, "share_above": 0.1, "uniform": 0.04, "length": 128}
+
+
+def _profiles(rng: random.Random) -> list[dict[str, Any]]:
+    values = {
+        "rms": 0.1,
+        "stable_rank": 4.0,
+        "entropy_rank": 9.0,
+        "rank_share": 0.6,
+        "condition": 80.0,
+        "row_cosine": 0.2,
+    }
+    return [
+        {"role": role, "layer": at, "depth": at / (LAYERS - 1)}
+        | {name: value * (0.8 + (at + rng.random()) / 3) for name, value in values.items()}
+        for role in ("attn.q", "attn.o", "mlp.up", "mlp.down")
+        for at in range(LAYERS)
+    ]
+
+
+def scores(trial: Trial) -> dict[str, Any]:
+    """What the model of a trial is said to have answered."""
+    own = random.Random(f"{trial.name} scores")
+    given = {"task": "text", "items": 40, "stderr": 0.1, "model": "made", "better": "lower"}
+    found = [
+        given | {"subset": subset, "metric": metric, "unit": unit, "value": value + own.gauss(0, 0.02)}
+        for subset, hard in (("all", 0.0), ("domain: books", 0.2), ("domain: code", -0.3))
+        for metric, unit, value in (("bits per byte", "bits/byte", 2.2 + hard), ("perplexity", "", 30 + 20 * hard))
+    ]
+    pairs = given | {"task": "minimal pairs", "metric": "accuracy", "unit": "share", "better": "higher"}
+    found += [pairs | {"subset": subset, "value": 0.55 + own.gauss(0, 0.02)} for subset in ("all", "field: syntax")]
+    return {"scores": found, "told": ["Document-wise: of each document its first 32 tokens."]}
 
 
 def _weights(rng: random.Random) -> list[dict[str, Any]]:

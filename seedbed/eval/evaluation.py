@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from seedbed.errors import InputError
 from seedbed.eval.paired import Paired, paired
-from seedbed.eval.perplexity import PER_TOKEN
+from seedbed.eval.perplexity import BITS, PER_TOKEN
 from seedbed.eval.scores import ALL, Items, Score, Scored, only
 from seedbed.files.atomic import COMMIT
 from seedbed.files.parts import Parts
@@ -199,10 +199,22 @@ def compare(a: Answer, b: Answer, same_tokenizer: bool) -> tuple[list[Paired], l
             shared = set(mine.ids) & set(other.ids)
             if lost := len(set(mine.ids) ^ set(other.ids)):
                 left_out.append(f"{mine.task}, {mine.subset}, {mine.metric}: {lost:,} items of one model alone.")
-            found.append(paired(only(mine, shared), only(other, shared)))
+            pair = only(mine, shared), only(other, shared)
+            found.append(paired(*pair))
+            if mine.metric == BITS and mine.subset == ALL and (n := _read_differently(*pair)):
+                left_out.append(
+                    f"{mine.task}: of {n:,} of {len(shared):,} documents the models read parts of other lengths, and "
+                    "bits per byte are of these; give --stride, and both read all of them."
+                )
     if not same_tokenizer and any(one.items.metric in PER_TOKEN for one in a.scored):
         left_out.append(f"Not compared, since the tokenizers differ: {' and '.join(PER_TOKEN)}.")
     return found, left_out
+
+
+def _read_differently(a: Items, b: Items) -> int:
+    """Items of the same ids whose weights, the bytes that were read, differ."""
+    theirs = dict(zip(b.ids, b.weights or [], strict=True))
+    return sum(theirs[one] != weight for one, weight in zip(a.ids, a.weights or [], strict=True))
 
 
 def _kind(items: Items) -> tuple[str, str, str]:

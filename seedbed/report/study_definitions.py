@@ -40,5 +40,9 @@ DEFINITIONS = {
     "gain, tenth of difficulty": "Loss of the baseline less the level's, nats, by tenths of the mean loss of both, "
     "over the held-out sequences that were looked at, in pairs of one seed; the gain of probability is (p − p′)/(p + "
     "p′).",
+    "scores": "Of the models after their last step, as `seedbed eval` makes them: bits a byte and perplexity over all "
+    "tokens of the documents of a subset, each read from its beginning; accuracy is the share of minimal pairs whose "
+    "acceptable sentence is likelier. Intervals are over seeds, not over other documents.",
+    "rank / width": "Entropy rank exp(−Σ p ln p), p = σ/Σσ, over the smaller side of the matrix.",
     "S0": "The paper on small initialization.",
 }

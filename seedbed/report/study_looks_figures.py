@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from seedbed.report.study_figures import MILLION, arm_look, bars, grid, legend, size_look
-from seedbed.report.study_trend_rows import GradientRow, LookRow, TokenGainRow, WeightsRow
+from seedbed.report.study_trend_rows import GradientRow, LayerRow, LookRow, TokenGainRow, WeightsRow
 from seedbed.report.style import GREY, WIDTH, log_scale, panels, style
 
 LOOKS = {
@@ -15,6 +16,8 @@ LOOKS = {
     ("masking", "worst norm"): "masking m of the worst norm",
     ("sink: largest layer", ""): "sink score of the largest layer",
 }
+PROFILED = {"rms": "RMS", "rank_share": "rank / width"}
+"""Measures that are drawn over depth: the size of entries, and entropy rank over the smaller side."""
 TRACKED = {"stable_rank": "stable rank", "row_cosine": "mean |cos| of rows"}
 
 
@@ -74,6 +77,31 @@ def weights_figure(rows: Sequence[WeightsRow], arms: Sequence[str], size: str) -
                 panel.set_title(f"{component}: {told}")
         for panel in axes[-2:]:
             panel.set_xlabel("million tokens")
+        return legend(figure, axes)
+
+
+def layers_figure(rows: Sequence[LayerRow], arms: Sequence[str], size: str, measure: str) -> Figure:
+    """A measure of each component over depth: before the first step left, after the last right, a line of panels a
+    component, which share their scale."""
+    rows = [row for row in rows if (row.size, row.measure) == (size, measure)]
+    components = list(dict.fromkeys(row.component for row in rows))
+    with style():
+        figure, axes = panels(
+            len(components), 2, WIDTH, 0.9 + 1.5 * len(components), sharex=True, sharey="row"
+        )  # fmt: skip
+        for line, component in enumerate(components):
+            for column, (when, told) in enumerate((("before", "before training"), ("after", "after training"))):
+                panel = axes[2 * line + column]
+                for index, arm in enumerate(arms):
+                    own = [r for r in rows if (r.component, r.when, r.arm) == (component, when, arm)]
+                    own.sort(key=lambda row: row.layer)
+                    bars(panel, [row.layer for row in own], own, **arm_look(index, arm))
+                panel.set_title(f"{component}, {told}")
+                panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        for panel in axes[-2:]:
+            panel.set_xlabel("layer")
+        for panel in axes[::2]:
+            panel.set_ylabel(PROFILED[measure])
         return legend(figure, axes)
 
 

@@ -1,9 +1,11 @@
 """The section of a study's page on what its models look like."""
 
 from seedbed.report.sections import Picture, Section
-from seedbed.report.study_looks_figures import LOOKS, looks_figure, token_gains_figure, weights_figure
+from seedbed.report.study_looks_figures import LOOKS, layers_figure, looks_figure, token_gains_figure, weights_figure
 from seedbed.report.study_looks_tables import look_tables
 from seedbed.report.study_rows import StudyResult
+
+PROFILES = {"rms": "Root mean square of entries", "rank_share": "Entropy rank over the smaller side of each matrix"}
 
 
 def observed_sections(result: StudyResult) -> list[Section]:
@@ -35,6 +37,18 @@ def observed_sections(result: StudyResult) -> list[Section]:
                 "Stable rank and row cosines of components over tokens.",
             )
         )
+    if result.layers:
+        size = [size for size in result.sizes if any(row.size == size for row in result.layers)][-1]
+        for measure, told in PROFILES.items():
+            pictures.append(
+                Picture(
+                    f"profiles_{measure}",
+                    layers_figure(result.layers, result.arms, size, measure),
+                    f"{told} over depth at {size}, before the first step and after the last, means over seeds; {bars}. "
+                    "Other sizes and measures are in layers.csv.",
+                    f"{told} by component and layer, before and after training.",
+                )
+            )
     if result.token_gains:
         pictures.append(
             Picture(

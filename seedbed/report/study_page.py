@@ -15,6 +15,7 @@ from seedbed.report.study_looks_section import observed_sections
 from seedbed.report.study_rows import StudyResult
 from seedbed.report.study_scaling_figures import gains_figure, optimum_figure, scaling_figure
 from seedbed.report.study_scaling_tables import fits_table, gain_tables, optimum_tables
+from seedbed.report.study_scores_section import score_sections
 from seedbed.report.study_sentences import found, summary_table
 from seedbed.report.study_slopes import change_table, still_falling
 from seedbed.report.study_tables import (
@@ -43,6 +44,7 @@ def study_page(result: StudyResult, provenance: Mapping[str, str]) -> Page:
         *_sizes(result),
         *_losses(result),
         *_curves(result),
+        *score_sections(result),
         *observed_sections(result),
         *_chosen(result),
         _status(result),

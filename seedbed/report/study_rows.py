@@ -15,11 +15,13 @@ from seedbed.report.study_trend_rows import (
     GainRow,
     GradientRow,
     KnobRow,
+    LayerRow,
     LookRow,
     MovementRow,
     NoteRow,
     OptimumRow,
     ScalingRow,
+    ScoreRow,
     TokenGainRow,
     TokensRow,
     WeightsRow,
@@ -200,6 +202,9 @@ class StudyResult:
     movements: Rows[MovementRow]
     looks: Rows[LookRow]
     weights: Rows[WeightsRow]
+    layers: Rows[LayerRow]
+    scores: Rows[ScoreRow]
+    evaluated: list[str]  # how scores were made, and what was left out
     token_gains: Rows[TokenGainRow]
     configs: Rows[ConfigRow]
     shared: dict[str, str]  # fields that all runs have alike

@@ -202,6 +202,44 @@ class WeightsRow:
 
 
 @dataclass(frozen=True)
+class LayerRow:
+    """A measure of the weights of a component at one layer, before the first step or after the last."""
+
+    arm: str
+    size: str
+    component: str
+    layer: int
+    depth: float  # layer / (layers - 1)
+    measure: str
+    when: str  # before, after
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """A score of the models after their last step, over seeds, and what it has more than the baseline's."""
+
+    arm: str
+    size: str
+    task: str
+    subset: str
+    metric: str
+    unit: str
+    better: str  # higher, lower
+    items: int
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+    more: float | None  # pairs of one seed; None of the baseline itself
+    more_low: float | None
+    more_high: float | None
+
+
+@dataclass(frozen=True)
 class TokenGainRow:
     """Gain of a level over the baseline on tokens of a tenth of difficulty, or on all; over seeds."""
 

@@ -7,13 +7,15 @@ import numpy as np
 
 from seedbed.measure.gains import difficulty_bins, probability_gain
 from seedbed.measure.table import Rows
-from seedbed.report.study_trend_rows import GradientRow, LookRow, TokenGainRow, WeightsRow
+from seedbed.report.study_trend_rows import GradientRow, LayerRow, LookRow, TokenGainRow, WeightsRow
 from seedbed.study.compared import Compared, Done, arm, named, together
 from seedbed.study.statistics import mean_interval
 
 TENTHS = 10
 WEIGHTS = ("rms", "stable_rank", "entropy_rank", "row_cosine", "gaussian_stable_rank", "gaussian_row_cosine")
 """Measures of components that a report follows through training."""
+PROFILES = ("rms", "stable_rank", "entropy_rank", "rank_share", "condition", "row_cosine")
+"""Measures of components layer by layer."""
 SINKS = {
     "mean": "mean",
     "largest_layer": "largest layer",
@@ -68,6 +70,25 @@ def weights_rows(found: Compared) -> Rows[WeightsRow]:
             mean = mean_interval(each)
             told = mean.mean, mean.low, mean.high, mean.n
             rows.append(WeightsRow(arm(cell.levels), cell.size, tokens, component, measure, *told))
+    return rows
+
+
+def layer_rows(found: Compared) -> Rows[LayerRow]:
+    """Profiles over depth of each component, of the runs of the whole budget, means over seeds."""
+    rows: Rows[LayerRow] = Rows()
+    for cell, _, done in found.each(1.0):
+        values: dict[tuple[Any, ...], list[float]] = {}
+        for one in done.values():
+            for when, looked in (("before", one.outcome.before), ("after", one.outcome.after)):
+                for row in looked.get("profiles", ()):
+                    for measure in PROFILES:
+                        if row[measure] is not None:
+                            place = row["role"], row["layer"], row["depth"], measure, when
+                            values.setdefault(place, []).append(row[measure])
+        for (role, layer, depth, measure, when), each in values.items():
+            mean = mean_interval(each)
+            told = mean.mean, mean.low, mean.high, mean.n
+            rows.append(LayerRow(arm(cell.levels), cell.size, role, layer, depth, measure, when, *told))
     return rows
 
 

@@ -14,7 +14,7 @@ from seedbed.eval.heldout import evenly
 from seedbed.facts.table import parameter_facts
 from seedbed.measure.evaluating import evaluating
 from seedbed.measure.residual import residual_report
-from seedbed.measure.rows import component_table
+from seedbed.measure.rows import component_table, matrix_row, profile_table
 from seedbed.measure.sink import sink_report
 from seedbed.model import Decoder
 from seedbed.train.objective import token_losses
@@ -59,6 +59,14 @@ def _weights(model: Decoder, batch: Batch) -> list[dict[str, Any]]:
     return [asdict(row) for row in component_table(rows)]
 
 
+def _profiles(model: Decoder, batch: Batch) -> list[dict[str, Any]]:
+    """Each component layer by layer (S2, figures 4 and 5): means over its matrices there."""
+    facts = parameter_facts(model)
+    last = max((fact.layer for fact in facts if fact.layer is not None), default=0)
+    rows = weight_rows(model.state_dict().items(), facts)
+    return [asdict(row) for row in profile_table([matrix_row(row, (row.layer or 0) / max(last, 1)) for row in rows])]
+
+
 def _token_losses(model: Decoder, batch: Batch) -> list[list[float]]:
     """Loss in nats of each predicted token of the held-out sequences, a list a document: models pair by them."""
     with evaluating(model), torch.no_grad():
@@ -78,5 +86,6 @@ LOOKS: dict[str, Callable[[Decoder, Batch], Any]] = {
     "masking": _masking,
     "sink": _sink,
     "weights": _weights,
+    "profiles": _profiles,
     "token_losses": _token_losses,
 }

@@ -126,8 +126,8 @@ class Plan:
     def unobserved(self, outcomes: Mapping[str, Outcome]) -> list[str]:
         """What finished runs of the comparison lack of what is observed, a line where there is something."""
         trials = [trial for trial in self.trials(outcomes) if trial.stage == "compare" and trial.key in outcomes]
-        lacking = {trial.key: unobserved(outcomes[trial.key], self.spec.observe) for trial in trials}
-        looks = [look for look in self.spec.observe if any(look in found for found in lacking.values())]
+        lacking = {trial.key: unobserved(outcomes[trial.key], self.looks(trial)) for trial in trials}
+        looks = dict.fromkeys(look for found in lacking.values() for look in found)
         runs = sum(map(bool, lacking.values()))
         if not runs:
             return []
@@ -135,6 +135,18 @@ class Plan:
             f"{runs} finished {'run lacks' if runs == 1 else 'runs lack'} what is observed ({', '.join(looks)}): "
             "`seedbed study run` looks at it, but where the checkpoints are gone"
         ]
+
+    def looks(self, trial: Trial) -> tuple[str, ...]:
+        """What is observed of a run; nothing of those that only choose."""
+        if trial.stage == "tune":
+            return ()
+        asked = () if self.evaluation is None or trial.share < 1 else (self.evaluation,)
+        return (*self.spec.observe, *asked)
+
+    @cached_property
+    def evaluation(self) -> str | None:
+        """The name among the looks of what runs of the whole budget are asked."""
+        return None if self.spec.evaluate is None else self.spec.evaluate.look
 
     def comparison(self, cell: Cell, tuned: Mapping[str, float]) -> list[Trial]:
         """The runs of a cell that are compared: the whole budget of each seed, then what branches off it."""

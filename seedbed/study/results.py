@@ -9,10 +9,11 @@ from typing import Any
 from seedbed.measure.table import Rows
 from seedbed.report.study_rows import CellRow, ConfigRow, RunRow, StudyResult, TuneRow
 from seedbed.study.compared import Compared, arm, final_loss, named, told
-from seedbed.study.looks import gradient_rows, look_rows, token_gain_rows, weights_rows
+from seedbed.study.looks import gradient_rows, layer_rows, look_rows, token_gain_rows, weights_rows
 from seedbed.study.losses import difference_rows, loss_rows, slope_rows
 from seedbed.study.outcome import Outcome
 from seedbed.study.plan import Plan
+from seedbed.study.scores import score_rows
 from seedbed.study.sizes import size_rows
 from seedbed.study.trends import curve_rows, knob_rows, optimum_rows, tokens_rows
 from seedbed.study.trial import ELSEWHERE, Cell, Trial
@@ -32,6 +33,7 @@ def results(plan: Plan, outcomes: Mapping[str, Outcome], runs: Path) -> StudyRes
     sizes = size_rows(found)
     optima, movements, optimum_problems = optimum_rows(found)
     token_gains, gain_problems = token_gain_rows(found)
+    scores, evaluated = score_rows(found)
     configs, shared = _configs(found)
     done = [outcomes[key] for key in dict.fromkeys(row.key for row in rows) if key in outcomes]
     kept = {str(trial.config.data.store): plan.fingerprint(trial) for trial in _first_trials(found)}
@@ -45,8 +47,8 @@ def results(plan: Plan, outcomes: Mapping[str, Outcome], runs: Path) -> StudyRes
         losses=loss_rows(found), differences=difference_rows(found), slopes=slope_rows(found),
         curves=curves, gradients=gradient_rows(found), tokens_to_loss=tokens, scaling=sizes.scaling,
         effective_sizes=sizes.gains, fits=sizes.fits, effective_notes=sizes.notes, knob=knob_rows(found), optima=optima,
-        movements=movements, looks=look_rows(found), weights=weights_rows(found), token_gains=token_gains,
-        configs=configs, shared=shared,
+        movements=movements, looks=look_rows(found), weights=weights_rows(found), layers=layer_rows(found),
+        scores=scores, evaluated=evaluated, token_gains=token_gains, configs=configs, shared=shared,
         specification=spec.dump(), data=kept,
         versions=_versions(done), threads=_counted(Counter(str(one.threads) for one in done)),
         problems=[

@@ -69,9 +69,7 @@ def run(
 
     def next_task() -> Task | None:
         while made := {
-            trial.key: found
-            for trial in free()
-            if (found := _had(runs / trial.key, _looks(trial, plan.spec))) is not None
+            trial.key: found for trial in free() if (found := _had(runs / trial.key, plan.looks(trial))) is not None
         }:  # before, or by another study meanwhile
             state.outcomes |= made
         trials = free()
@@ -82,11 +80,11 @@ def run(
             return None
         state.running[mine.key] = mine
         tell(state, None)
-        return _task(mine, plan.spec, runs, threads, train)
+        return _task(mine, plan, runs, threads, train)
 
     def ended(task: Task, reason: str | None) -> None:
         trial, folder = state.running.pop(task.key), runs / task.key
-        outcome = settled(folder, task.observe)
+        outcome = settled(folder, task.looks)
         if outcome is None:
             state.failed[task.key] = reason or "ended without an outcome"
             # one that has ended well could not be observed; one that another study is doing now has an outcome soon
@@ -100,10 +98,13 @@ def run(
     return state
 
 
-def _task(trial: Trial, spec: Spec, runs: Path, threads: int, train: Train) -> Task:
-    trunk = None if trial.trunk is None else (str(runs / trial.trunk[0]), trial.trunk[1])
-    folder, looks = str(runs / trial.key), _looks(trial, spec)
-    return Task(trial.key, trial.name, folder, trial.config.dump(), looks, trunk, threads, train)
+def _task(trial: Trial, plan: Plan, runs: Path, threads: int, train: Train) -> Task:
+    return Task(
+        key=trial.key, name=trial.name, folder=str(runs / trial.key), config=trial.config.dump(),
+        looks=plan.looks(trial), evaluate=None if plan.spec.evaluate is None else plan.spec.evaluate.model_dump(),
+        trunk=None if trial.trunk is None else (str(runs / trial.trunk[0]), trial.trunk[1]),
+        threads=threads, train=train,
+    )  # fmt: skip
 
 
 def _had(folder: Path, looks: tuple[str, ...]) -> Outcome | None:
@@ -113,11 +114,6 @@ def _had(folder: Path, looks: tuple[str, ...]) -> Outcome | None:
     if outcome is None or not unobserved(outcome, looks) or any((folder / "checkpoints").glob("step_*")):
         return settled(folder, looks)
     return outcome
-
-
-def _looks(trial: Trial, spec: Spec) -> tuple[str, ...]:
-    """What is observed of a run; nothing of those that only choose."""
-    return tuple(spec.observe) if trial.stage == "compare" else ()
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from seedbed.config import Config
 from seedbed.config.explain import explain
@@ -16,12 +16,13 @@ from seedbed.config.options import suggest
 from seedbed.config.reader import parse_file, to_json
 from seedbed.config.section import Section
 from seedbed.errors import InputError
-from seedbed.study.axes import Axis, Name, Sizes, Values, label_of
+from seedbed.study.axes import Axis, Name, Sizes, Values
+from seedbed.study.evaluate import Evaluate
 from seedbed.study.paths import whole, whole_tree
 from seedbed.study.scales import at_scale
+from seedbed.study.sections import Base, Budget, Compare, Seed, Tune
 
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-Look = Literal["residual", "masking", "sink", "weights", "token_losses"]
+Look = Literal["residual", "masking", "sink", "weights", "profiles", "token_losses"]
 ONE_SIZE = "base"
 """What the size of the base is called where a study has no other."""
 STUDY_SETS = {
@@ -32,61 +33,6 @@ STUDY_SETS = {
     "train.log_every": "every step is logged",
 }
 """Fields of the configuration that are the study's to set, and by what."""
-
-
-class Base(Section):
-    """A configuration's file as it was when the study was read."""
-
-    file: str
-    """Where it was read; what it says later changes nothing."""
-    values: dict[str, Any]
-    """What it says."""
-
-
-class Budget(Section):
-    """How long each run is; one of these, the same for all arms of a size."""
-
-    tokens: Annotated[float, Field(ge=1)] | None = None
-    """Tokens read, steps times batch times length: padding counts."""
-    tokens_per_parameter: Annotated[float, Field(gt=0)] | None = None
-    """Tokens over all parameters, embeddings included."""
-    flops: Annotated[float, Field(ge=1)] | None = None
-    """Operations of forward and backward passes, as `seedbed study plan` counts them."""
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if sum(value is not None for value in (self.tokens, self.tokens_per_parameter, self.flops)) != 1:
-            raise ValueError("give one of tokens, tokens_per_parameter and flops")
-        return self
-
-
-class Tune(Section):
-    """What each arm may choose for itself, on a seed of its own, before it is compared on the others."""
-
-    grid: Annotated[dict[str, list[float | int]], Field(min_length=1)]
-    """Values in rising order by path, three at least: the best must have a worse one on either side."""
-    seed: Seed
-    """Seed of these runs; none of `seeds`."""
-
-    @model_validator(mode="after")
-    def _rising(self) -> Self:
-        for path, values in self.grid.items():
-            if len(values) < 3:
-                raise ValueError(
-                    f"grid.{path}: write three values at least; the best must have a worse one on either side"
-                )
-            if any(a >= b for a, b in pairwise(values)):
-                raise ValueError(f"grid.{path}: write the values in rising order, each once")
-        return self
-
-
-class Compare(Section):
-    """Which levels of which axis are set against which."""
-
-    axis: str
-    """Name of the axis."""
-    baseline: Annotated[str, BeforeValidator(label_of)]
-    """Its level that the others are compared with."""
 
 
 def _study_name(name: str) -> str:
@@ -135,6 +81,8 @@ class Spec(Section):
     """A numeric axis whose best value is looked for."""
     observe: list[Look] = Field(default=["residual", "masking"])
     """What is measured of each model before its first step and after its last."""
+    evaluate: Evaluate | None = None
+    """What the models of the whole budget are asked after their last step, as `seedbed eval` asks it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -239,7 +187,8 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> Spec:
             raise InputError(f"{told}: {keys[-1]} is set by {others[0]} of the study, which would win; change it there")
     axes = {name: {level: whole(values) for level, values in axis.items()} for name, axis in spec.axes.items()}
     sizes = {size: whole(values) for size, values in spec.sizes.items()}
-    return spec.model_copy(update={"set": whole(spec.set), "axes": axes, "sizes": sizes})
+    evaluate = None if spec.evaluate is None else spec.evaluate.whole()
+    return spec.model_copy(update={"set": whole(spec.set), "axes": axes, "sizes": sizes, "evaluate": evaluate})
 
 
 def _joined(keys: tuple[str, ...]) -> tuple[str, ...]:

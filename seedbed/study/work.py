@@ -21,6 +21,7 @@ from seedbed.data.store import Store
 from seedbed.errors import GuardStop
 from seedbed.files.atomic import folder_damage
 from seedbed.measure.trajectory import MEASURES, averaged
+from seedbed.study.evaluate import PREFIX, Evaluate, answers
 from seedbed.study.observe import observe
 from seedbed.study.outcome import FILE, Outcome, Status, settled, unobserved, write_outcome
 from seedbed.train.metrics import read_metrics
@@ -39,7 +40,10 @@ class Task:
     name: str
     folder: str
     config: dict[str, Any]
-    observe: tuple[str, ...]
+    looks: tuple[str, ...]
+    """What is observed, by name."""
+    evaluate: dict[str, Any] | None
+    """The fields of Evaluate, whose name is among the looks where it is asked."""
     trunk: tuple[str, int] | None
     """Folder of the run to branch off, and after which step."""
     threads: int
@@ -55,9 +59,8 @@ def work(task: Task) -> None:
     torch.set_num_threads(task.threads)
     began, folder = time.perf_counter(), Path(task.folder)
     if (known := settled(folder)) is not None:
-        if missing := unobserved(known, task.observe):
-            config = from_tree(task.config, task.name)
-            found = observed(config, folder, missing)
+        if missing := unobserved(known, task.looks):
+            found = observed(from_tree(task.config, task.name), folder, missing, task.evaluate)
             write_outcome(
                 folder, replace(known, before=known.before | found["before"], after=known.after | found["after"])
             )
@@ -76,7 +79,7 @@ def work(task: Task) -> None:
         status, reason = "finished", None
     found = gathered(folder)
     if status == "finished":
-        found |= observed(config, folder, task.observe)
+        found |= observed(config, folder, task.looks, task.evaluate)
     else:  # its last evaluation is of weights on their way to the end, not of a result
         found |= {"nats_per_token": None, "bits_per_byte": None}
     outcome = Outcome(
@@ -126,16 +129,20 @@ def _by_role(components: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def observed(config: Config, folder: Path, what: Sequence[str]) -> dict[str, Any]:
-    """``before`` and ``after`` of the run in ``folder``, as fields of its outcome."""
-    if not what:
-        return {}
-    assert config.data.store is not None
-    store = Store(config.data.store)
-    model, _ = initial_model(config)
-    before = observe(model, store, what)
-    load_weights(model, checkpoint_of(folder))
-    return {"before": before, "after": observe(model, store, what)}
+def observed(
+    config: Config, folder: Path, looks: Sequence[str], evaluate: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """``before`` and ``after`` of the run in ``folder``, as fields of its outcome; it is evaluated after alone."""
+    before, after, checkpoint = {}, {}, checkpoint_of(folder)
+    if what := [look for look in looks if not look.startswith(PREFIX)]:
+        assert config.data.store is not None
+        store, (model, _) = Store(config.data.store), initial_model(config)
+        before = observe(model, store, what)
+        load_weights(model, checkpoint)
+        after = observe(model, store, what)
+    for look in (look for look in looks if look.startswith(PREFIX)):
+        after[look] = answers(Evaluate(**evaluate or {}), checkpoint, config.model.max_seq_len)
+    return {"before": before, "after": after}
 
 
 def _branch(trunk: Path, step: int, folder: Path, config: Config) -> str | None:

@@ -9,7 +9,7 @@ from tiny import config, quiet
 from seedbed.config.load import to_yaml
 from seedbed.errors import InputError
 from seedbed.eval.evaluation import Answer, Source, checkpoints_of, compare, evaluate
-from seedbed.eval.perplexity import NATS
+from seedbed.eval.perplexity import BITS, NATS
 from seedbed.eval.scores import Items, scored
 from seedbed.files.atomic import COMMIT
 from seedbed.files.parts import Parts
@@ -32,8 +32,8 @@ def source(name: str, weights: str | None = None, step: int | None = None, token
     return Source(name, step, lambda: model)  # pyright: ignore[reportArgumentType]
 
 
-def items(values, subset="all", metric="accuracy", ids="abcd") -> Items:
-    return Items("task", subset, metric, list(ids[: len(values)]), values)
+def items(values, subset="all", metric="accuracy", ids="abcd", weights=None) -> Items:
+    return Items("task", subset, metric, list(ids[: len(values)]), values, weights)
 
 
 def question(values):
@@ -90,6 +90,16 @@ def test_metrics_a_token_need_one_tokenizer():
     assert told == ["Not compared, since the tokenizers differ: nats per token and perplexity."]
     found, told = compare(Answer([replace_subset(other)], None, [], []), answer, same_tokenizer=True)
     assert (found, told) == ([], ["task, domain: x: one model alone has items."])
+
+
+def test_bits_a_byte_of_different_parts_of_documents_are_told():
+    """Two tokenizers cut the same document to as many tokens, which are not as many bytes."""
+    bits = scored("a", items([1.0, 2.0], metric=BITS, weights=[30.0, 40.0]), "bits/byte", "lower")
+    other = scored("b", items([1.5, 2.0], metric=BITS, weights=[30.0, 25.0]), "bits/byte", "lower")
+    found, told = compare(*(Answer([one], None, [], []) for one in (bits, other)), same_tokenizer=False)
+    assert [pair.metric for pair in found] == [BITS]
+    assert told[0].startswith("task: of 1 of 2 documents the models read parts of other lengths")
+    assert compare(Answer([bits], None, [], []), Answer([bits], None, [], []), same_tokenizer=True)[1] == []
 
 
 def replace_subset(one):

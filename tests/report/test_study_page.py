@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
-from fake_study import carried_out, law, made_plan, outcome_of
+from fake_study import carried_out, law, made_plan, outcome_of, scores
 
 from seedbed.measure.table import Rows
 from seedbed.report.markdown import page_markdown
@@ -14,6 +14,7 @@ from seedbed.report.study_figures import curves_figure, gap_figure, knob_figure,
 from seedbed.report.study_page import study_page
 from seedbed.report.study_rows import SlopeRow, study_tables
 from seedbed.report.study_scaling_figures import gains_figure, optimum_figure, scaling_figure
+from seedbed.report.study_scores_section import FOREMOST, scores_figure
 from seedbed.report.study_sentences import found, summary_table
 from seedbed.report.study_slopes import change_table, still_falling
 from seedbed.report.study_trend_rows import FitRow
@@ -50,7 +51,8 @@ def test_sections_from_question_to_configuration(result):
         "What the models look like", "What each arm chose", "How far it is", "What was run",
     ]  # fmt: skip
     assert [picture.name for picture in page.pictures] == [
-        "gaps", "optimum", "scaling", "curves", "gradients", "looks", "weights", "token_gains", "tuning",
+        "gaps", "optimum", "scaling", "curves", "gradients", "looks", "weights", "profiles_rms",
+        "profiles_rank_share", "token_gains", "tuning",
     ]  # fmt: skip
     assert page.provenance["command"] == "seedbed study report X"
     assert page.provenance["in all"].startswith(f"{len({row.key for row in result.runs})} runs, ")
@@ -329,3 +331,44 @@ def test_a_study_whose_tuning_diverged_throughout_has_a_page(tiny_store, tmp_pat
     assert all(list(panel.get_yticks()) == [] for picture in page.pictures for panel in picture.figure.axes)
     assert "every run down to optim.lr=0.1" in told(page)
     assert "step 3: x" in told(page)
+
+
+@pytest.fixture
+def scored(tiny_store, tmp_path):
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "One of the texts."}\n', encoding="utf-8")
+    plan = made_plan(tiny_store, evaluate={"data": [str(texts)]})
+
+    def answered(trial):
+        outcome = outcome_of(trial)
+        return replace(outcome, after=outcome.after | {plan.evaluation: scores(trial)})
+
+    return results(plan, carried_out(plan, answered), tmp_path / "runs")
+
+
+def test_scores_by_domain_and_pairs(scored):
+    page = study_page(scored, {})
+    assert "What they score" in [section.title for section in page.sections]
+    assert "first 32 tokens" in told(page) and "domain: books" in told(page)
+    axes = scores_figure(scored.scores, scored.arms, "2x32").axes
+    assert [panel.get_title(loc="left") for panel in axes] == list(FOREMOST.values())
+    assert [label.get_text() for label in axes[0].get_xticklabels()] == ["all", "domain: books", "domain: code"]
+    drawn = {container.get_label(): container for container in axes[0].containers}
+    assert set(drawn) == set(scored.arms[1:])  # the baseline less itself is nothing
+    rows = [r for r in scored.scores if (r.arm, r.size, r.metric) == ("gamma 1.0", "2x32", "bits per byte")]
+    assert list(drawn["gamma 1.0"].lines[0].get_ydata()) == [row.more for row in rows]
+
+
+def test_profiles_before_and_after(result):
+    (picture,) = [p for s in study_page(result, {}).sections for p in s.pictures if p.name == "profiles_rms"]
+    before, after = picture.figure.axes[:2]
+    assert (before.get_title(loc="left"), after.get_title(loc="left")) == (
+        "attn.q, before training", "attn.q, after training"
+    )  # fmt: skip
+    rows = [r for r in result.layers if (r.arm, r.size, r.component, r.measure, r.when) ==
+            ("gamma 0.75", "2x32", "attn.q", "rms", "after")]  # fmt: skip
+    line = after.containers[1].lines[0]
+    assert list(line.get_ydata()) == [row.mean for row in sorted(rows, key=lambda row: row.layer)]
+    assert {row.measure for row in result.layers} == {
+        "rms", "stable_rank", "entropy_rank", "rank_share", "condition", "row_cosine"
+    }  # fmt: skip

@@ -19,7 +19,7 @@ from seedbed.train.signals import catch_signals
 
 def task(store: Path, runs: Path, name: str, train: Callable[[Config], None], *overrides: str) -> Task:
     config, _ = resolve(tiny.config(store, runs / name, *overrides))
-    return Task(name, f"arm {name}", str(runs / name), config.dump(), (), None, 1, train)
+    return Task(name, f"arm {name}", str(runs / name), config.dump(), (), None, None, 1, train)
 
 
 def one_after_another(*tasks: Task) -> NextTask:

@@ -8,7 +8,7 @@ import tiny
 import torch
 from stores import Text, make_store
 
-from seedbed.analysis import attention, residual
+from seedbed.analysis import attention, residual, weights
 from seedbed.api import fit, load
 from seedbed.data.store import Store
 from seedbed.data.tokenizer import load_tokenizer
@@ -92,3 +92,15 @@ def test_sinks_are_those_of_analyze_attention(trained: Any) -> None:
     assert looked["share_above"] == row.above
     assert looked["largest_layer"] == pytest.approx(max(layer.sink for layer in found.layers), rel=1e-5)
     assert looked["length"] == 128
+
+
+def test_profiles_are_those_of_the_analysis_of_weights(trained: Any) -> None:
+    model, store, run = trained
+    found = looks(model, store, "profiles")["profiles"]
+    expected = weights.analyze(run, Parts(None, None), tiny.quiet).profiles
+    assert [(row["role"], row["layer"], row["depth"]) for row in found] == [
+        (r.role, r.layer, r.depth) for r in expected
+    ]
+    for row, other in zip(found, expected, strict=True):
+        assert row["rms"] == pytest.approx(other.rms, rel=1e-5)
+        assert row["entropy_rank"] == pytest.approx(other.entropy_rank, rel=1e-4)

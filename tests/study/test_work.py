@@ -38,7 +38,7 @@ def task(
     trial: Trial, folder: Path, trunk: Path | None = None, observe: tuple[str, ...] = (), train: Any = train
 ) -> Task:
     branch = None if trunk is None or trial.trunk is None else (str(trunk), trial.trunk[1])
-    return Task(trial.key, trial.cell.name, str(folder), trial.config.dump(), observe, branch, 1, train)
+    return Task(trial.key, trial.cell.name, str(folder), trial.config.dump(), observe, None, branch, 1, train)
 
 
 def outcome_of(folder: Path) -> Outcome:

@@ -1,0 +1,78 @@
+"""The section of a study's page on what its models answer: texts by domain, and minimal pairs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from matplotlib.figure import Figure
+
+from seedbed.report.render import number
+from seedbed.report.sections import Picture, Section, TableView
+from seedbed.report.study_figures import arm_look, bars, legend
+from seedbed.report.study_rows import StudyResult
+from seedbed.report.study_tables import plain_table, span
+from seedbed.report.study_trend_rows import ScoreRow
+from seedbed.report.style import GREY, WIDTH, panels, style
+
+FOREMOST = {"bits per byte": "bits a byte less the baseline's", "accuracy": "accuracy on minimal pairs"}
+"""Metrics that are drawn, with how."""
+MOST_SUBSETS = 12
+
+
+def score_sections(result: StudyResult) -> list[Section]:
+    """Scores of the models of the whole budget, where the study evaluates them."""
+    if not result.scores:
+        return []
+    size = [size for size in result.sizes if any(row.size == size for row in result.scores)][-1]
+    bars = "one seed, no error bars" if result.smoke else "means over seeds, bars are 95 % intervals over seeds"
+    picture = Picture(
+        "scores",
+        scores_figure(result.scores, result.arms, size),
+        f"At {size}; {bars}. Bits a byte are differences to {result.baseline}: below zero is better. Dotted: chance. "
+        f"At most {MOST_SUBSETS} subsets a panel; the table and scores.csv have all.",
+        "Bits a byte by domain and accuracy on minimal pairs, by arm.",
+    )
+    return [Section("What they score", result.evaluated, [picture], [_table(result)])]
+
+
+def scores_figure(rows: Sequence[ScoreRow], arms: Sequence[str], size: str) -> Figure:
+    """A panel a metric; subsets along it, arms side by side."""
+    rows = [row for row in rows if row.size == size and row.metric in FOREMOST]
+    metrics = [metric for metric in FOREMOST if any(row.metric == metric for row in rows)]
+    with style():
+        figure, axes = panels(len(metrics), 1, WIDTH, 0.9 + 2.7 * len(metrics))
+        for panel, metric in zip(axes, metrics, strict=True):
+            kind = [row for row in rows if row.metric == metric]
+            subsets = list(dict.fromkeys(row.subset for row in kind))[:MOST_SUBSETS]
+            for index, arm in enumerate(arms):
+                own = [row for row in kind if row.arm == arm and row.subset in subsets]
+                if metric != "accuracy":
+                    own = [
+                        replace(row, mean=row.more, low=row.more_low, high=row.more_high)
+                        for row in own
+                        if row.more is not None
+                    ]
+                aside = 0.7 * (index - (len(arms) - 1) / 2) / len(arms)
+                at = [subsets.index(row.subset) + aside for row in own]
+                bars(panel, at, own, **arm_look(index, arm) | {"linestyle": "none", "markersize": 5})
+            chance = 0.5 if metric == "accuracy" else 0.0
+            panel.axhline(chance, color=GREY, linewidth=0.9, linestyle=":" if chance else "-")
+            turned = len(subsets) > 4
+            panel.set_xticks(
+                range(len(subsets)), subsets, rotation=20 if turned else 0, ha="right" if turned else "center"
+            )
+            panel.set_title(FOREMOST[metric])
+        return legend(figure, axes)
+
+
+def _table(result: StudyResult) -> TableView:
+    lines = [
+        [
+            row.arm, row.size, row.subset, row.metric, number(row.mean, 4), span(row.low, row.high),
+            "–" if row.more is None else number(row.more, 3), span(row.more_low, row.more_high, 3),
+            f"{row.items:,}", str(row.n),
+        ]
+        for row in result.scores
+    ]  # fmt: skip
+    columns = ["arm", "size", "subset", "metric", "score", "95 % interval", "less baseline", "95 % interval", "items",
+               "seeds"]  # fmt: skip
+    return plain_table("Scores after the last step", columns, lines, left=4)
