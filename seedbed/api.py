@@ -31,7 +31,7 @@ from seedbed.serve.generate import generate as continue_prompts
 from seedbed.serve.options import Options
 from seedbed.serve.prompts import text_ids
 from seedbed.train.loop import Job, train
-from seedbed.train.metrics import read_metrics, tensorboard
+from seedbed.train.metrics import Tracker, read_metrics, tensorboard
 from seedbed.train.run import clear, folder_conflict, read_config, write_config
 from seedbed.train.setup import checkpoint_of, go_back, initial_model, load_weights, resolve, start, where_it_stands
 
@@ -103,13 +103,22 @@ def _tell(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = False, page: bool = True) -> Run:
+def fit(
+    config: Config,
+    tell: Callable[[str], None] = _tell,
+    *,
+    fresh: bool = False,
+    page: bool = True,
+    trackers: Sequence[Tracker] = (),
+) -> Run:
     """Train ``config`` to its last step, from where its run folder stands, and write the run's report if ``page``.
 
     ``fresh`` removes a run that is there and starts over, except where torchrun or Slurm repeats the command by itself:
-    then the run goes on. ``tell`` receives lines for people. Raises InputError on a
-    configuration, store or folder that does not fit, GuardStop on a loss that is not finite, SignalStop after saving
-    when SIGINT or SIGTERM arrives, LostRank when another rank has died or hangs.
+    then the run goes on. ``tell`` receives lines for people. Each of ``trackers`` is called on the leading rank with a
+    row of the metrics once that is written; what one raises ends the run before its next update, and the last
+    checkpoint stands. Raises InputError on a configuration, store or folder that does not fit, GuardStop on a loss that
+    is not finite, SignalStop after saving when SIGINT or SIGTERM arrives, LostRank when another rank has died or hangs,
+    and what a tracker raised.
     """
     if config.run.dir is None:
         raise InputError("run.dir is not set; set run.dir=FOLDER, where the run will be kept")
@@ -121,7 +130,7 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
         if fresh and (world.starts or world.max(restarts())):
             says("--fresh: torchrun or Slurm has started this again by itself; the run goes on and nothing is removed")
             fresh = False
-        _train(config, run_dir, store, world, says, fresh)
+        _train(config, run_dir, store, world, says, fresh, trackers)
         if world.leads and page:  # the others need not wait
             tell(f"writing {run_dir / 'report.html'}")
             trained = load(run_dir)
@@ -129,7 +138,15 @@ def fit(config: Config, tell: Callable[[str], None] = _tell, *, fresh: bool = Fa
     return Run(run_dir)
 
 
-def _train(config: Config, run_dir: Path, store: Store, world: World, tell: Callable[[str], None], fresh: bool) -> None:
+def _train(
+    config: Config,
+    run_dir: Path,
+    store: Store,
+    world: World,
+    tell: Callable[[str], None],
+    fresh: bool,
+    trackers: Sequence[Tracker],
+) -> None:
     """The run from where its folder stands to its last step."""
     world.by_lead(lambda: folder_conflict(run_dir, config, fresh))  # before anything is written there
     with ExitStack() as stack:
@@ -141,8 +158,8 @@ def _train(config: Config, run_dir: Path, store: Store, world: World, tell: Call
         job = start(config, run_dir, store, newest, world)
         world.by_lead(lambda: _begin(job, store, notes, tell, fresh))
         tracked = config.train.tensorboard and world.leads
-        trackers = world.together(lambda: [stack.enter_context(tensorboard(run_dir, job.step))] if tracked else [])
-        train(job, heldout_evaluation(job, store), lambda: go_back(job), trackers)
+        own = world.together(lambda: [stack.enter_context(tensorboard(run_dir, job.step))] if tracked else [])
+        train(job, heldout_evaluation(job, store), lambda: go_back(job), [*own, *trackers])
 
 
 def _require_shared(run_dir: Path, holder: str) -> None:

@@ -16,7 +16,7 @@ def import_(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="RUN", help="Folder of the run to make.")],
     as_json: Json = False,
 ) -> None:
-    """Make a run of a checkpoint of GPT-2, Llama, Qwen3, OLMo 2 or Mistral, once both models say the same."""
+    """Make a run of GPT-2, Llama, Qwen3, OLMo 2, Mistral or an export of ours, once both models say the same."""
     from seedbed.hub.importing import import_checkpoint
 
     found = import_checkpoint(path, out, note)

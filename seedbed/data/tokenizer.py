@@ -166,7 +166,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
                 f"{folder}: not a tokenizer folder ({name} is missing); `seedbed tokenizer import {folder}` reads "
                 "what else Transformers knows"
             )
-    if (folder / COMMIT).is_file() and (damage := folder_damage(folder)):
+    if (folder / COMMIT).is_file() and (damage := folder_damage(folder, only=_FILES)):  # others' too in an export
         raise InputError(
             f"{folder}: {damage}; make or copy the tokenizer again, or remove {COMMIT} where you changed it on purpose"
         )

@@ -231,16 +231,21 @@ def listed(path: Path) -> dict[str, tuple[int, str]]:
         raise InputError(f"{COMMIT} is damaged") from None
 
 
-def folder_damage(path: str | Path, hashed: Callable[[str], bool] = lambda _: True) -> str | None:
+def folder_damage(
+    path: str | Path, hashed: Callable[[str], bool] = lambda _: True, only: Collection[str] | None = None
+) -> str | None:
     """Say what is wrong with a committed folder, or None when every listed file is there, unchanged.
 
-    ``hashed`` says by its name whether a file's content is read and compared; of the others the size is.
+    ``hashed`` says by its name whether a file's content is read and compared; of the others the size is. ``only`` names
+    the files that are looked at.
     """
-    return next(damages(path, hashed), None)
+    return next(damages(path, hashed, only), None)
 
 
-def damages(path: str | Path, hashed: Callable[[str], bool] = lambda _: True) -> Iterator[str]:
-    """All that is wrong with a committed folder, a line for each file; ``hashed`` as for `folder_damage`."""
+def damages(
+    path: str | Path, hashed: Callable[[str], bool] = lambda _: True, only: Collection[str] | None = None
+) -> Iterator[str]:
+    """All that is wrong with a committed folder, a line for each file; options as for `folder_damage`."""
     path = Path(path)
     try:
         expected = listed(path)
@@ -249,6 +254,8 @@ def damages(path: str | Path, hashed: Callable[[str], bool] = lambda _: True) ->
         return
     for name, (size, digest) in expected.items():
         file = path / name
+        if only is not None and name not in only:
+            continue
         if not file.is_file():
             yield f"{name} is missing"
         elif file.stat().st_size != size:

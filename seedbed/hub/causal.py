@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from seedbed.errors import InputError
+from seedbed.hub.exported import exported_class
 from seedbed.hub.foreign import UNKNOWN, Foreign, in_memory, some
 from seedbed.hub.foreign_words import quiet
 from seedbed.measure.evaluating import evaluating
@@ -33,7 +34,7 @@ def causal_kind(foreign: Foreign, config: "PreTrainedConfig") -> "type[PreTraine
     with a decoder, a model of images or sound, a kind that has no such class."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    kind = exported_class(config) or MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     problem = None
     if getattr(config, "is_encoder_decoder", False):
         problem = "an encoder with a decoder"

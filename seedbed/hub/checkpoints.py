@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from seedbed.facts.table import canonical, parameter_facts
 from seedbed.files.atomic import sha256
 from seedbed.files.pickles import Pickles
 from seedbed.files.safetensors import Tensors, spellings
+from seedbed.hub.exported import SEEDBED
+from seedbed.hub.families import FAMILIES
+from seedbed.hub.family_configs import our_config
 from seedbed.hub.foreign import (
     MISSHAPEN,
     MISSING,
@@ -30,6 +33,9 @@ from seedbed.hub.foreign import (
 from seedbed.hub.newest import of_newest, weights_of
 from seedbed.model import Decoder
 from seedbed.train.run import read_config
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 # What older releases of Transformers saved and newer ones make from the configuration.
 _RECOMPUTED = (r"rotary_emb\.inv_freq$", r"(^|\.)position_ids$", r"\.attn\.masked_bias$")
@@ -71,7 +77,18 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     foreign, name = find_foreign(path), path.resolve().name
     if foreign is None:
         return of_newest(path, lambda folder: _ours(name, path, folder))
-    return open_as(foreign, on_paper(foreign, configuration(foreign)))
+    config = configuration(foreign)
+    opened = open_as(foreign, on_paper(foreign, config))
+    return _as_trained(foreign, config, opened) if config.model_type == SEEDBED else opened
+
+
+def _as_trained(foreign: Foreign, config: "PreTrainedConfig", opened: Checkpoint) -> Checkpoint:
+    """An export of our own class with the table and the names of the run that it was."""
+    with torch.device("meta"):
+        model = Decoder(our_config(config, foreign.told_by).model)
+    facts, family = parameter_facts(model), FAMILIES[SEEDBED]
+    places = {fact.name: opened.places[place] for fact in facts for place in family.places(fact.name)}
+    return replace(opened, facts=facts, places=places, configuration=str(model.config))
 
 
 def open_as(foreign: Foreign, model: nn.Module) -> Checkpoint:
@@ -89,6 +106,15 @@ def open_as(foreign: Foreign, model: nn.Module) -> Checkpoint:
             return _loaded(foreign, model)
         except InputError:
             raise InputError(told) from None
+
+
+def exported_model(foreign: Foreign, config: "PreTrainedConfig") -> Decoder:
+    """The decoder that an export of our own class was, in fp32. Reads and raises as `open_checkpoint`."""
+    model, opened = Decoder(our_config(config, foreign.told_by).model), open_checkpoint(foreign.path)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(opened.read(name))
+    return model.eval()
 
 
 def _ours(name: str, path: Path, folder: Path) -> Checkpoint:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -18,7 +18,7 @@ from seedbed.files.safetensors import Tensors
 from seedbed.hub.card import model_card, read_receipt
 from seedbed.hub.exported_tokenizer import export_tokenizer, other_ids
 from seedbed.hub.flat_files import CONFIGURATION_FILE, MODEL_FILE, flat_files
-from seedbed.hub.foreign import CONFIGURATION
+from seedbed.hub.foreign import CONFIGURATION, find_foreign
 from seedbed.hub.foreign_words import quiet
 from seedbed.hub.models import open_model
 from seedbed.hub.newest import weights_of
@@ -89,10 +89,10 @@ def export(
     if not _SIZE.fullmatch(shard_size) or float(shard_size[:-2]) == 0:
         raise InputError(f"--shard-size {shard_size}: give a number above 0 with KB, MB, GB or TB, such as 500MB")
     require_replaceable(out, CONFIGURATION)
-    opened = open_model(path)
-    ours, tokenizer = opened.module, opened.tokenizer
-    if not isinstance(ours, Decoder):
+    if find_foreign(path) is not None:
         raise InputError(f"{path}: is a checkpoint of Transformers already; give a run or one of its checkpoints")
+    opened = open_model(path)
+    ours, tokenizer = cast("Decoder", opened.module), opened.tokenizer
     source = next(folder for folder in opened.files[0].parents if (folder / CONFIG).is_file())
     dtype = dtype or _stored(source)
     written = ours if dtype == "float32" else copy.deepcopy(ours).to(DTYPES[dtype])

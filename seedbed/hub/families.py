@@ -1,7 +1,7 @@
 """The families of Transformers that the decoder expresses exactly: their names for its modules.
 
-GPT-2, Llama, Qwen3, OLMo 2, Mistral, and LFM3 where all its layers are attention. ``hub/family_configs.py`` translates
-their configurations.
+GPT-2, Llama, Qwen3, OLMo 2, Mistral, and LFM3 where all its layers are attention; and our own class, which ships with
+a checkpoint. ``hub/family_configs.py`` translates their configurations.
 """
 
 import re
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from seedbed.hub.exported import SEEDBED
 from seedbed.model import Decoder
 from seedbed.model.norm import FusedLinear
 
@@ -82,6 +83,16 @@ _LFM3 = {
     "norm": ("model.embedding_norm",),
     "head": ("lm_head",),
 }
+_SEEDBED = {
+    "embed": ("model.embed_tokens",),
+    "pos": ("model.embed_positions",),
+    **{f"layers.*.{name}": (f"model.layers.*.{name}",) for name in (
+        "attn_norm", "attn.qkv", "attn.q_norm", "attn.k_norm", "attn.o",
+        "mlp_norm", "mlp.gate_up", "mlp.up", "mlp.down",
+    )},
+    "norm": ("model.norm",),
+    "head": ("lm_head",),
+}  # fmt: skip
 _PRE = _llama("input_layernorm", "post_attention_layernorm")
 _POST = _llama("post_attention_layernorm", "post_feedforward_layernorm")
 
@@ -94,6 +105,7 @@ FAMILIES = {
         Family("olmo2", "Olmo2ForCausalLM", _POST),
         Family("mistral", "MistralForCausalLM", _PRE),
         Family("lfm3", "Lfm3ForCausalLM", _LFM3),
+        Family(SEEDBED, "SeedbedForCausalLM", _SEEDBED),
     )
 }
 """By the `model_type` of their configuration."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from seedbed.config.load import from_tree
 from seedbed.config.model import ModelConfig
 from seedbed.errors import InputError
+from seedbed.hub.exported import SEEDBED, model_section
 from seedbed.hub.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -72,7 +73,10 @@ def our_config(theirs: "PreTrainedConfig", where: object) -> Translated:
         _only(fields, name, (value, None), where)
     if kind == "lfm3":
         _as_llama(fields, where)
-    model = _gpt2(fields, where) if kind == "gpt2" else _llama(fields, kind, notes, where)
+    if kind == SEEDBED:
+        model = model_section(fields)
+    else:
+        model = _gpt2(fields, where) if kind == "gpt2" else _llama(fields, kind, notes, where)
     if left := [f"{name}={value!r}" for name, value in fields.items() if value is not None]:
         raise InputError(
             f"{where}: {', '.join(left[:4])} is not known of {kind}; remove it there if it changes nothing that the "

@@ -13,6 +13,7 @@ from torch import nn
 from seedbed.errors import InputError
 from seedbed.files.pickles import PICKLE, PICKLE_INDEX, Pickles, pickle_files
 from seedbed.files.safetensors import INDEX, WEIGHTS, Tensors, index_of, weight_files
+from seedbed.hub.exported import exported_class, exported_config
 from seedbed.hub.foreign_words import check_json, one_line, quiet
 from seedbed.train.run import CONFIG
 
@@ -118,11 +119,13 @@ def configuration(foreign: Foreign) -> "PreTrainedConfig":
     quantised otherwise than by GGUF.
     """
     transformers = _library(foreign)
+    config = None
     if not foreign.gguf:
         check_json(foreign.told_by)
+        config = exported_config(foreign.told_by)
     try:
         with quiet():
-            config = transformers.AutoConfig.from_pretrained(
+            config = config or transformers.AutoConfig.from_pretrained(
                 foreign.folder, gguf_file=foreign.gguf, local_files_only=True, trust_remote_code=False
             )
     except Exception as error:
@@ -139,6 +142,8 @@ def on_paper(foreign: Foreign, config: "PreTrainedConfig") -> nn.Module:
     transformers = _library(foreign)
     try:
         with torch.device("meta"), quiet():
+            if (own := exported_class(config)) is not None:
+                return own(config)
             for name in config.architectures or ():
                 kind = getattr(transformers, name, None)  # any name may stand there, a function's too
                 if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
@@ -229,8 +234,8 @@ def _library(foreign: Foreign) -> Any:
 def _unknown(foreign: Foreign, error: Exception) -> InputError:
     if "custom code" in str(error):
         return InputError(
-            f"{foreign.told_by}: its class is code that comes with the checkpoint, which is not run; of an export of "
-            "ours give the run"
+            f"{foreign.told_by}: its class is code that comes with the checkpoint, which is not run; give a model of a "
+            "class of Transformers, or an export of ours"
         )
     todo = "copy it again" if foreign.gguf else "correct it"
     return InputError(

@@ -64,8 +64,8 @@ class Imported:
 
 
 def import_checkpoint(path: str | Path, out: str | Path, tell: Callable[[str], None]) -> Imported:
-    """Make the run ``out`` of a checkpoint of GPT-2, Llama, Qwen3, OLMo 2 or Mistral: a configuration, a receipt that
-    says where the weights are from, and a checkpoint at step 0 with weights and tokenizer.
+    """Make the run ``out`` of a checkpoint of one of FAMILIES, an export of ours among them: a configuration, a receipt
+    that says where the weights are from, and a checkpoint at step 0 with weights and tokenizer.
 
     Weights are copied tensor by tensor, in the types they have. What is written is then read back and compared with the
     model of Transformers; until both say the same (`seedbed.hub.parity`) nothing stands at ``out``. Raises InputError

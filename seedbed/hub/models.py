@@ -19,6 +19,8 @@ from seedbed.facts.fact import ParameterFact
 from seedbed.facts.table import parameter_facts
 from seedbed.hub.apart import apart, one_document_first
 from seedbed.hub.causal import body_of, causal_kind, causal_model, vocabulary_of
+from seedbed.hub.checkpoints import exported_model
+from seedbed.hub.exported import SEEDBED
 from seedbed.hub.foreign import configuration, find_foreign
 from seedbed.hub.foreign_tokenizer import foreign_tokenizer
 from seedbed.hub.newest import of_newest, weights_of
@@ -217,8 +219,11 @@ def open_model(path: str | Path, device: str = "cpu") -> LanguageModel:
     if foreign is None:
         opened = of_newest(path, lambda folder: _ours(name, folder, device))
         tokenizer = opened.tokenizer
+    elif (config := configuration(foreign)).model_type == SEEDBED:
+        tokenizer = foreign_tokenizer(foreign, config)
+        model = exported_model(foreign, config).to(device)
+        opened = LanguageModel(name, model, tokenizer, model.config.max_seq_len, tuple(foreign.files))
     else:
-        config = configuration(foreign)
         kind, tokenizer = causal_kind(foreign, config), foreign_tokenizer(foreign, config)
         module = causal_model(foreign, kind)
         module.to(device)  # pyright: ignore (its type of `to` is odd)

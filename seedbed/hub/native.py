@@ -1,4 +1,4 @@
-"""Our weights as a native class of Transformers stores them."""
+"""Our weights as a class of Transformers, or the one that ships with a checkpoint, stores them."""
 
 from torch import Tensor
 

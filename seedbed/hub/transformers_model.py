@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
+from seedbed.hub.exported import SEEDBED
 from seedbed.hub.families import FAMILIES
 from seedbed.hub.family_configs import their_config
 from seedbed.hub.generating import generation_config
@@ -12,17 +13,6 @@ from seedbed.model import Decoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
-
-_RENAMED = {
-    "embed.weight": "model.embed_tokens.weight",
-    "pos.weight": "model.embed_positions.weight",
-    "head.weight": "lm_head.weight",
-}
-
-
-def shipped_name(name: str) -> str:
-    """What the class that ships with a checkpoint calls the parameter ``name`` of a Decoder."""
-    return _RENAMED.get(name, f"model.{name}")
 
 
 def require_transformers() -> None:
@@ -42,8 +32,9 @@ def to_transformers(
     same layout, which is everywhere in the class that ships with a checkpoint.
 
     The class is a native one where one computes what the model does, of ``family`` if that does too, and else the one
-    that ships with a checkpoint, as always with ``shipped``. With its ``tokenizer``, `generate` stops at the model's
-    own end tokens and takes no id that stands for no token. Raises InputError where Transformers is not installed.
+    that ships with a checkpoint, as always with ``shipped`` and where that is the ``family``. With its ``tokenizer``,
+    `generate` stops at the model's own end tokens and takes no id that stands for no token. Raises InputError where
+    Transformers is not installed.
     """
     require_transformers()
     import transformers
@@ -52,16 +43,13 @@ def to_transformers(
     from seedbed.hub.shipped.configuration_seedbed import SeedbedConfig
     from seedbed.hub.shipped.modeling_seedbed import SeedbedForCausalLM
 
-    config = None if shipped else native_config(model, family)
+    config = None if shipped or family == SEEDBED else native_config(model, family)
     kind: Any
     if config is None:
         kind, config = SeedbedForCausalLM, SeedbedConfig(model.config.model_dump(mode="json"))
-        state = {shipped_name(name): tensor for name, tensor in model.state_dict().items()}
     else:
-        kind, state = (
-            getattr(transformers, FAMILIES[config.model_type].architecture),
-            to_native(model, config.model_type),
-        )
+        kind = getattr(transformers, FAMILIES[config.model_type].architecture)
+    state = to_native(model, config.model_type)
     with init_empty_weights():  # buffers, which no checkpoint has, are made
         found: PreTrainedModel = kind(config)
     if model.head is None:

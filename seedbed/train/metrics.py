@@ -14,7 +14,7 @@ from seedbed.files.atomic import write_atomic
 METRICS = "metrics.jsonl"
 
 Tracker = Callable[[dict[str, Any]], None]
-"""Receives each row as it is written."""
+"""Receives each row once it is written, as the file has it: a copy of its own."""
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
@@ -74,10 +74,11 @@ class Metrics:
         if self._file is None or self.failed:
             return
         try:
-            self._file.write(json.dumps(row, allow_nan=False) + "\n")
+            line = json.dumps(row, allow_nan=False)
+            self._file.write(line + "\n")
             self._file.flush()
             for tracker in self._trackers:
-                tracker(row)
+                tracker(json.loads(line))
         except Exception as error:
             self._error = error
 

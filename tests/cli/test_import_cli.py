@@ -6,6 +6,10 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from exports import padded_run
+from tiny import quiet
+
+from seedbed.hub.exporting import export
 from seedbed.hub.models import open_model
 
 
@@ -39,3 +43,25 @@ def test_a_family_that_is_not_known(seedbed, foreign_folder, tmp_path):
     assert err.count("\n") == 1
     assert "config.json: model_type 'mamba' is no family that is imported" in err
     assert not list(tmp_path.iterdir())
+
+
+def test_an_export_of_ours(seedbed, tmp_path):
+    folder = tmp_path / "export"
+    export(padded_run(tmp_path), folder, quiet)
+    with open(folder / "README.md", "a") as card:
+        card.write("\nLicence: do as you like\n")
+    code, out, _ = seedbed("import", folder, "-o", tmp_path / "back")
+    assert code == 0
+    assert "parameters of seedbed" in out
+    for command in (["generate", folder, "a seed", "--max-new-tokens", 3], ["analyze", "weights", folder]):
+        assert seedbed(*command)[0] == 0
+    code, _, err = seedbed("export", folder, "-o", tmp_path / "again")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is a checkpoint of Transformers already" in err
+    told = json.loads((folder / "config.json").read_text())
+    del told["architecture"]["norm_eps"]
+    (folder / "config.json").write_text(json.dumps(told))
+    code, out, err = seedbed("import", folder, "-o", tmp_path / "more")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "config.json: architecture does not say norm_eps" in err
+    assert not (tmp_path / "more").exists()

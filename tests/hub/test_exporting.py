@@ -170,6 +170,8 @@ def test_the_card_says_how_it_was_made(run, folder):
 def test_what_is_refused(run, folder, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="already"):
         export(_native(tmp_path / "native", run), tmp_path / "e", quiet)
+    with pytest.raises(InputError, match="already"):
+        export(folder, tmp_path / "e", quiet)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text("{}")
     with pytest.raises(InputError, match="choose another name"):
@@ -199,11 +201,6 @@ def test_the_mean_of_checkpoints_goes_out_too(run, tmp_path):
         assert torch.equal(logits(load(tmp_path / "e"), ids), open_model(run).module(ids))
     card = (tmp_path / "e" / "README.md").read_text()
     assert f"mean of the weights of 2 checkpoints: `{step}`, `{step}`." in card
-
-
-def test_the_code_of_an_export_is_not_run_here(folder):
-    with pytest.raises(InputError, match="not run; of an export of ours give the run"):
-        open_model(folder)
 
 
 def _native(folder, run):

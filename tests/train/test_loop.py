@@ -253,6 +253,39 @@ def test_the_page_of_a_run_from_weights_does_not_need_their_source(tiny_store, t
     assert "started from the weights of" in (run.path / "report.html").read_text()
 
 
+def test_trackers_get_each_row_as_it_is_written(tiny_store, tmp_path):
+    rows, more = [], []
+
+    def spoil(row):
+        rows.append(dict(row))
+        row.clear()
+
+    run = fit(config(tiny_store, tmp_path / "r", "train.gradients_every=3"), quiet, trackers=[spoil, more.append])
+    assert rows == more == run.metrics
+    assert {row["kind"] for row in rows} == {"train", "eval", "checkpoint", "gradients"}
+
+
+@pytest.mark.parametrize("last", [3, 6])
+def test_a_tracker_that_fails_ends_the_run_and_harms_nothing(last, tiny_store, tmp_path):
+    told = ["train.checkpoint_every=2", "train.eval_every=-1", "train.async_checkpoints=false"]
+    whole = fit(config(tiny_store, tmp_path / "whole", *told), quiet)
+
+    def fail(row):
+        if (row["kind"], row["step"]) == ("train", last):
+            raise ConnectionError("the service is away")
+
+    with pytest.raises(ConnectionError, match="away"):
+        fit(config(tiny_store, tmp_path / "r", *told), quiet, trackers=[fail])
+    assert {path.name for path in (tmp_path / "r" / "checkpoints").iterdir()} == {
+        f"step_{step:08d}" for step in range(2, last, 2)
+    }
+    run = fit(config(tiny_store, tmp_path / "r", *told), quiet)
+    assert same(weights(run.path, 6), weights(whole.path, 6))
+    assert [row["loss"] for row in run.metrics if row["kind"] == "train"] == [
+        row["loss"] for row in whole.metrics if row["kind"] == "train"
+    ]
+
+
 def test_tensorboard_gets_the_scalars(tiny_store, tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
