@@ -141,13 +141,13 @@ def test_what_places_do_behind_the_body_is_seen_beside_large_logits(foreign_fold
     assert not opened._has_plain_end
 
 
-def test_a_tokenizer_without_tokens_gives_no_ids(run):
+def test_a_tokenizer_of_control_tokens_alone_gives_their_ids(run):
     tokenizer = load_tokenizer(next((run / "checkpoints").iterdir()) / "tokenizer")
     assert models._largest_id(tokenizer) > 3
     tokenizer._tokens = {}
     tokenizer.special_tokens = {}
-    tokenizer.bos_id = None
-    assert models._largest_id(tokenizer) == -1
+    tokenizer.bos_id, tokenizer.start = None, []
+    assert models._largest_id(tokenizer) == tokenizer.eos_id
 
 
 @pytest.fixture
