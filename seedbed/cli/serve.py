@@ -79,8 +79,7 @@ def serve(
         if chat_template != "tokenizer" or tokenizer.chat_template is not None:
             template = load_template(chat_template, tokenizer)
         module = _of_transformers(model).to(getattr(torch, precision.value))  # pyright: ignore[reportCallIssue]
-        known = torch.from_numpy(tokenizer.known())
-        engine = Engine(module, known, model.max_length, cache_tokens, batch_tokens, max_rows)
+        engine = Engine(module, model.known, model.max_length, cache_tokens, batch_tokens, max_rows)
         limits = Limits(max_prompt_tokens or model.max_length - 1, max_new_tokens, max_rows, max_body, timeout)
         service = Service(model, engine, limits, name or model.name, template)
         facts = {

@@ -38,6 +38,7 @@ from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder
 from seedbed.serve.generate import batched, generate
 from seedbed.serve.options import Options
+from seedbed.serve.prompts import check_ids
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -161,6 +162,7 @@ class HarnessModel(TemplateLM):
                 f"{self.model.name}: an answer to score has {len(continuation):,} tokens, of 1 to {self.max_length:,} "
                 "that it reads; choose a model that reads more, or another task"
             )
+        check_ids(self.model, context + continuation, "a prompt")
         cut = len(context) + len(continuation) - 1 - self.max_length
         if cut > 0:
             self.cuts.prompts += 1

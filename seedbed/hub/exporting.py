@@ -1,6 +1,7 @@
 """A run made into a checkpoint that Transformers, and what builds on it, loads."""
 
 import copy
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SHARD = "5GB"
+_SIZE = re.compile(r"[0-9]+(\.[0-9]+)?[KMGT]B", re.IGNORECASE)
+"""Of a shard, as Transformers reads it."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,15 @@ def export(
 
     What is written is read back by Transformers and compared with ours; until both say the same
     (`seedbed.hub.parity`) nothing stands at ``out``. With another ``dtype`` the weights are rounded, and ours are for
-    the comparison. Raises InputError for what is no run, where ``out`` holds anything but an earlier export, and where
-    weights are not finite in ``dtype``.
+    the comparison. Raises InputError for what is no run, no type or no size, where ``out`` holds anything but an
+    earlier export, and where weights are not finite in ``dtype``.
     """
     path, out = Path(path), Path(out)
     require_transformers()
     if dtype not in (None, *DTYPES):
         raise InputError(f"--dtype {dtype}: choose {', '.join(DTYPES)}")
+    if not _SIZE.fullmatch(shard_size) or float(shard_size[:-2]) == 0:
+        raise InputError(f"--shard-size {shard_size}: give a number above 0 with KB, MB, GB or TB, such as 500MB")
     require_replaceable(out, CONFIGURATION)
     if find_foreign(path) is not None:
         raise InputError(f"{path}: is a checkpoint of Transformers already; give a run or one of its checkpoints")

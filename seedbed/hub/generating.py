@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import nn
 
 from seedbed.data.chat import Chat
 from seedbed.data.document import Conversation
@@ -23,6 +24,12 @@ def end_ids(tokenizer: Tokenizer) -> list[int]:
         chat = Chat(tokenizer.chat_template, tokenizer)
         ends.append(end_of_turn(tokenizer, chat, f"{tokenizer.folder}: a question and an answer"))
     return list(dict.fromkeys(ends))
+
+
+def named_ends(module: nn.Module) -> set[int]:
+    """Ids at which a model of Transformers ends what it writes, by its own generation configuration; none of ours."""
+    named = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
+    return set() if named is None else set(named) if isinstance(named, list) else {named}
 
 
 def end_of_turn(tokenizer: Tokenizer, chat: Chat, where: str = "chat template") -> int:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from seedbed.hub.foreign import (
     some,
 )
 from seedbed.hub.foreign_tokenizer import foreign_tokenizer
+from seedbed.hub.generating import end_ids, named_ends
 from seedbed.hub.models import check_tokenizer
 from seedbed.hub.parity import Case, parity, require_parity
 from seedbed.model import Decoder
@@ -94,12 +96,14 @@ def import_checkpoint(path: str | Path, out: str | Path, tell: Callable[[str], N
         tell("comparing what both models say")
         ours = Decoder(translated.model)
         load_weights(ours, folder)
-        cases = parity(ours, other or _in_memory(foreign, kind), len(ours.embed.weight), tokenizer)
+        other = other or _in_memory(foreign, kind)
+        cases = parity(ours, other, len(ours.embed.weight), tokenizer)
         require_parity(cases, path)
+        notes = [*translated.notes, *_lost_ends(other, tokenizer)]
         receipt = loaded_receipt(model, folder)
         del receipt["init_from"]
         receipt[IMPORTED] = _origin(foreign, opened, family) | {
-            "notes": translated.notes,
+            "notes": notes,
             "parity": [asdict(case) for case in cases],
         }
         texts = {CONFIG: to_yaml(config), RECEIPT: json.dumps(receipt, indent=1, ensure_ascii=False)}
@@ -112,7 +116,7 @@ def import_checkpoint(path: str | Path, out: str | Path, tell: Callable[[str], N
     for name, like in likes.items():
         types[like.dtype] = types.get(like.dtype, 0) + model.get_parameter(name).numel()
     numbers = sum(types.values())
-    return Imported(str(out), str(path), family.model_type, numbers, types, translated.notes, cases)
+    return Imported(str(out), str(path), family.model_type, numbers, types, notes, cases)
 
 
 def _likes(foreign: Foreign, opened: Checkpoint, family: Family, model: Decoder) -> dict[str, Like]:
@@ -169,6 +173,16 @@ def _in_memory(foreign: Foreign, kind: "type[PreTrainedModel]") -> "PreTrainedMo
         problems = "; ".join(f"{what}: {some(names)}" for what, names in told.items())
         raise InputError(f"{foreign.path}: {problems}; give the checkpoint as it was saved")
     return module
+
+
+def _lost_ends(module: "PreTrainedModel", tokenizer: Tokenizer) -> list[str]:
+    """A note on ids at which theirs ends what it writes and a run does not."""
+    ends = [tokenizer.eos_id]
+    with suppress(InputError):  # a template that is of no use ends nothing
+        ends = end_ids(tokenizer)
+    if not (lost := sorted(named_ends(module) - set(ends))):
+        return []
+    return [f"it also ends what it writes at {', '.join(map(str, lost))}; a run does at {', '.join(map(str, ends))}"]
 
 
 def _origin(foreign: Foreign, opened: Checkpoint, family: Family) -> dict[str, Any]:

@@ -59,6 +59,17 @@ class LanguageModel:
     def facts(self) -> list[ParameterFact]:
         return parameter_facts(self.module)
 
+    @cached_property
+    def known(self) -> Tensor:
+        """Which ids it can read and write: [V] bool, on the CPU. A vocabulary has holes, and may have control tokens
+        that were added behind the last row of the embedding."""
+        return torch.from_numpy(self.tokenizer.known())[: vocabulary_of(self.module)]
+
+    @cached_property
+    def readable(self) -> frozenset[int]:
+        """The same ids as a set."""
+        return frozenset(self.known.nonzero()[:, 0].tolist())
+
     @property
     def configuration(self) -> str:
         """All of it; empty where the module has none."""
@@ -243,10 +254,12 @@ def _longest(config: "PreTrainedConfig") -> int:
 
 
 def _largest_id(tokenizer: Tokenizer) -> int:
-    """Of what texts become, -1 where nothing does; Transformers may add control tokens that the model never saw."""
+    """Of what texts become, begin and end with, at least the end's; Transformers may add control tokens that the model
+    never saw."""
     known = tokenizer.known()  # [V]
     known[list(tokenizer.special_tokens.values())] = False
-    return max(int(known.nonzero()[0].max(initial=-1)), -1 if tokenizer.bos_id is None else tokenizer.bos_id)
+    named = [tokenizer.eos_id, *tokenizer.start, *([] if tokenizer.bos_id is None else [tokenizer.bos_id])]
+    return max(int(known.nonzero()[0].max(initial=-1)), *named)
 
 
 def _end(module: nn.Module, kind: type, states: Tensor) -> Tensor:

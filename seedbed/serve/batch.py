@@ -30,7 +30,7 @@ class Batch:
         self.prompts, self.answers = prompts, answers
         self.options = answers[0].options
         self.limit = max(answer.limit for answer in answers)
-        known = torch.from_numpy(model.tokenizer.known()).to(model.device)  # [V]
+        known = model.known.to(model.device)  # [V]
         self.vocab_size = len(known)
         self._unknown = None if known.all() else ~known
         self._draws = None if self.options.temperature < GREEDY else [Random(seed).random for seed in seeds]

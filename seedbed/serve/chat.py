@@ -10,7 +10,7 @@ from seedbed.hub.models import LanguageModel
 from seedbed.serve.answer import Answer
 from seedbed.serve.generate import end_ids, generate
 from seedbed.serve.options import Options
-from seedbed.serve.prompts import chat_ids, text_ids
+from seedbed.serve.prompts import chat_ids, check_ids, text_ids
 
 ROOM = 8
 """Of what the model reads, one part in so many is kept for an answer at least, or ``max_new_tokens`` if fewer."""
@@ -72,4 +72,6 @@ class Talk:
         if self.chat is None:
             return text_ids(self.model.tokenizer, "".join(turn["content"] for turn in turns))
         first = [] if self.system is None else [{"role": "system", "content": self.system}]
-        return chat_ids(self.model.tokenizer, self.chat, [*first, *turns], "chat")
+        ids = chat_ids(self.model.tokenizer, self.chat, [*first, *turns], "chat")
+        check_ids(self.model, ids, "chat")
+        return ids

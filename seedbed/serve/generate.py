@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from seedbed.errors import InputError
+from seedbed.hub.generating import named_ends
 from seedbed.hub.models import LanguageModel
 from seedbed.measure.evaluating import evaluating
 from seedbed.model import Decoder, KVCache
@@ -18,6 +19,7 @@ from seedbed.serve.batch import Batch, Heard, left_padded
 from seedbed.serve.foreign import continue_foreign
 from seedbed.serve.options import Options
 from seedbed.serve.packed import Product, packed
+from seedbed.serve.prompts import check_ids
 
 BATCH = 8
 """Rows that are continued together, where nothing else is asked for."""
@@ -26,9 +28,7 @@ BATCH = 8
 def end_ids(model: LanguageModel) -> set[int]:
     """Ids with which the model ends what it writes: its tokenizer's end of text, and those of its generation
     configuration where it is one of Transformers."""
-    named = getattr(getattr(model.module, "generation_config", None), "eos_token_id", None)
-    more = [] if named is None else named if isinstance(named, list) else [named]
-    return {model.tokenizer.eos_id, *more}
+    return {model.tokenizer.eos_id, *named_ends(model.module)}
 
 
 def generate(
@@ -45,13 +45,15 @@ def generate(
     ``seeds`` decide the draws of each row, whichever rows are beside it; default 0, 1, … ``ends`` are the ids that end
     an answer, by default `end_ids`. Prompts of like length are continued together, ``batch_size`` at a time.
 
-    Raises InputError for a prompt that is empty or leaves no room in the model's longest sequence.
+    Raises InputError for a prompt that is empty, leaves no room in the model's longest sequence, or has ids that the
+    model cannot read.
     """
     for number, prompt in enumerate(prompts, start=1):
         if not 0 < len(prompt) < model.max_length:
             raise InputError(
                 f"prompt {number}: {len(prompt)} tokens; {model.name} continues 1 to {model.max_length - 1}"
             )
+        check_ids(model, prompt, f"prompt {number}")
     seeds, ends = range(len(prompts)) if seeds is None else seeds, end_ids(model) if ends is None else ends
     answers = [Answer(model.tokenizer, options, ends, model.max_length - len(prompt)) for prompt in prompts]
     groups = batched([len(prompt) for prompt in prompts], batch_size, model.max_length - options.max_new_tokens)

@@ -6,6 +6,8 @@ from typing import Any
 
 from seedbed.data.chat import Chat
 from seedbed.data.tokenizer import Tokenizer
+from seedbed.errors import InputError
+from seedbed.hub.models import LanguageModel
 
 
 def text_ids(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -28,6 +30,13 @@ def chat_ids(tokenizer: Tokenizer, chat: Chat, messages: list[dict[str, Any]], w
     parts = [[tokenizer.special_tokens[span.text]] if span.control else next(encoded) for span in spans]
     ids = list(chain.from_iterable(parts))
     return ids if ids[:1] == [tokenizer.bos_id] else [*tokenizer.start, *ids]
+
+
+def check_ids(model: LanguageModel, ids: Sequence[int], where: str) -> None:
+    """Raise InputError, which begins with ``where``, for ids that ``model`` cannot read: of no token, or of a control
+    token that was added to its tokenizer behind the last row of its embedding."""
+    if lost := set(ids) - model.readable:
+        raise InputError(f"{where}: {min(lost)} is the id of no token that {model.name} has an embedding of")
 
 
 def cut(ids: Sequence[int], tokenizer: Tokenizer, longest: int) -> list[int]:

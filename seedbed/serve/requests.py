@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from seedbed.data.chat import Chat
 from seedbed.data.template import load_template
+from seedbed.data.tokenizer import SURROGATE
 from seedbed.errors import InputError
 from seedbed.files.jsonl import read_jsonl
 from seedbed.files.parts import Parts
@@ -18,7 +19,7 @@ from seedbed.hub.generating import end_of_turn
 from seedbed.hub.models import LanguageModel
 from seedbed.serve.generate import end_ids, generate
 from seedbed.serve.options import Options
-from seedbed.serve.prompts import chat_ids, cut, text_ids
+from seedbed.serve.prompts import chat_ids, check_ids, cut, text_ids
 
 WRITTEN = ("text", "finish_reason", "prompt_tokens", "tokens", "seed")
 """Keys of an answer's row, beside those of its request."""
@@ -59,6 +60,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
             raise InputError(f"{where}: prompt: give a text")
         if "messages" in row and not _is_conversation(row["messages"]):
             raise InputError(f"{where}: messages: give a list of objects with role and content")
+        try:
+            json.dumps(row, ensure_ascii=False).encode()  # as it will stand beside its answer
+        except UnicodeEncodeError:
+            raise InputError(f"{where}: {SURROGATE}") from None
         rows.append(row)
     if not rows:
         raise InputError(f"{path}: holds no row; give objects with prompt or messages, one a line")
@@ -86,6 +91,7 @@ def requests(
             if chat is None:
                 chat = Chat(load_template(template, model.tokenizer), model.tokenizer)
             whole = chat_ids(model.tokenizer, chat, row["messages"], f"row {number}")
+            check_ids(model, whole, f"row {number}")
             ends.add(end_of_turn(model.tokenizer, chat))
         else:
             whole = text_ids(model.tokenizer, row["prompt"])

@@ -43,7 +43,7 @@ class StreamOptions(_Fields):
 class Asked(_Fields):
     """What completions and chats have in common."""
 
-    model: str = Field(description="the name that GET /v1/models gives")
+    model: Text = Field(description="the name that GET /v1/models gives")
     n: int = Field(1, ge=1, description="a whole number from 1 on")
     stream: bool = Field(False, description="true or false")
     stream_options: StreamOptions = Field(StreamOptions(), description='{"include_usage": true}, or false in its place')
@@ -56,7 +56,7 @@ class Asked(_Fields):
     min_p: float | None = Field(None, ge=0, le=1, description="a number from 0 to 1")
     repetition_penalty: float = Field(1.0, gt=0, le=100, description="a number above 0, up to 100; 1 for none")
     seed: int | None = Field(None, ge=0, lt=2**63, description="a whole number from 0 on, below 2^63")
-    user: str | None = Field(None, description="a text; it changes nothing")
+    user: Text | None = Field(None, description="a text; it changes nothing")
 
 
 class CompletionAsked(Asked):
@@ -176,6 +176,9 @@ def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
 def _refused(error: ValidationError, form: type[Asked]) -> Refusal:
     """The first thing that is wrong, in one line."""
     first = error.errors(include_url=False)[0]
+    if first["type"] == "string_unicode":
+        name = str(first["loc"][0]) if first["loc"] else None  # a name of a field that has one has no place
+        return Refusal(400, f"{name or 'the name of a field'}: {SURROGATE}", name, "invalid_value")
     name = str(first["loc"][0]) if first["loc"] else "max_completion_tokens"
     known = form.model_fields
     if name not in known:
@@ -183,6 +186,4 @@ def _refused(error: ValidationError, form: type[Asked]) -> Refusal:
     wanted = f"give {known[name].description}"
     if first["type"] == "missing" and len(first["loc"]) == 1:
         return Refusal(400, f"{name}: is missing; {wanted}", name, "missing_required_parameter")
-    if first["type"] == "string_unicode":
-        return Refusal(400, f"{name}: {SURROGATE}", name, "invalid_value")
     return Refusal(400, f"{name}: {wanted}", name, "invalid_value")

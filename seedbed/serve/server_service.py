@@ -11,7 +11,7 @@ from seedbed.errors import InputError
 from seedbed.hub.generating import end_of_turn
 from seedbed.hub.models import LanguageModel
 from seedbed.serve.generate import end_ids
-from seedbed.serve.prompts import chat_ids, text_ids
+from seedbed.serve.prompts import chat_ids, check_ids, text_ids
 from seedbed.serve.server_engine import Engine, EngineStopped
 from seedbed.serve.server_metrics import Metrics
 from seedbed.serve.server_replies import Reply
@@ -48,7 +48,6 @@ class Service:
         """Tokens of a prompt and its answer."""
         tokenizer = model.tokenizer
         self._chat = None if template is None else Chat(template, tokenizer)
-        self._known = tokenizer.known()  # [V]
         self._ends = end_ids(model)
         self._chat_ends = self._ends if self._chat is None else {*self._ends, end_of_turn(tokenizer, self._chat)}
 
@@ -97,17 +96,14 @@ class Service:
                 if self._chat is None:
                     raise Refusal(400, f"{self.name} has no chat template; use /v1/completions", param)
                 messages = [message.as_template() for message in asked.messages]
-                return [chat_ids(tokenizer, self._chat, messages, param)]
-            prompts = asked.prompts()
-            return [text_ids(tokenizer, one) if isinstance(one, str) else self._checked(one) for one in prompts]
+                prompts = [chat_ids(tokenizer, self._chat, messages, param)]
+            else:
+                prompts = [text_ids(tokenizer, one) if isinstance(one, str) else one for one in asked.prompts()]
+            for prompt in prompts:
+                check_ids(self.model, prompt, param)
+            return prompts
         except InputError as error:
             raise Refusal(400, str(error), param) from None
-
-    def _checked(self, ids: list[int]) -> list[int]:
-        for token in ids:
-            if not (0 <= token < len(self._known) and self._known[token]):
-                raise Refusal(400, f"prompt: {token} is the id of no token", "prompt")
-        return ids
 
     def _new_tokens(self, asked: CompletionAsked | ChatAsked, prompt_tokens: int) -> int:
         """How many tokens to write at most. Raises Refusal (400) where a limit would be passed."""

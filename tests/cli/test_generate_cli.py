@@ -8,8 +8,10 @@ from chat_templates import CHATML_PLAIN, chat_tokenizer
 from tiny import config, quiet
 
 from seedbed.api import fit
+from seedbed.config import Config
 from seedbed.data.tokenizer import load_tokenizer
-from seedbed.hub.models import open_model
+from seedbed.hub.models import LanguageModel, open_model
+from seedbed.model import Decoder
 from seedbed.serve import requests
 from seedbed.serve.generate import generate
 from seedbed.serve.options import Options
@@ -31,7 +33,7 @@ def prompts(tmp_path) -> Path:
 
 
 def lines(file: Path, rows: list) -> Path:
-    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
 
 
@@ -139,16 +141,14 @@ def test_prompts_that_are_too_long_are_dropped_or_cut_and_counted(seedbed, run, 
 
 
 def test_conversations_end_with_the_turn(seedbed, run, tmp_path, monkeypatch):
-    """The tokens of the template are ids above those that the model was trained on."""
     model = open_model(run)
     tokenizer = chat_tokenizer(model.tokenizer, tmp_path / "t", CHATML_PLAIN, control=["<|im_start|>", "<|im_end|>"])
     source = lines(tmp_path / "in.jsonl", [{"messages": [{"role": "user", "content": "the stone"}]}, {"prompt": "a"}])
     code, _, err = seedbed("generate", run, "--input", source)
     assert code == 2
     assert "the tokenizer has none of its own" in err
-    asked = requests.requests(
-        type(model)("m", model.module, tokenizer, 32), read(source), Options(4), "tokenizer", "drop"
-    )
+    module = Decoder(Config.load(None, [f"model.vocab_size={tokenizer.vocab_size}"]).model)
+    asked = requests.requests(LanguageModel("m", module, tokenizer, 32), read(source), Options(4), "tokenizer", "drop")
     assert tokenizer.decode(asked[0].ids) == "user\nthe stone\nassistant\n"
     assert asked[0].ends == {tokenizer.eos_id, tokenizer.token_id("<|im_end|>")}
     assert asked[1].ends == {tokenizer.eos_id}
@@ -165,6 +165,8 @@ def test_conversations_end_with_the_turn(seedbed, run, tmp_path, monkeypatch):
         ({"messages": []}, ["in.jsonl:2", "messages"]),
         ({"messages": [{"role": "user"}]}, ["in.jsonl:2", "role and content"]),
         ([1], ["in.jsonl:2", "object"]),
+        ({"prompt": "\ud83d"}, ["in.jsonl:2", "lone surrogate"]),
+        ({"prompt": "a", "note": "\ud83d"}, ["in.jsonl:2", "lone surrogate"]),
     ],
 )
 def test_wrong_rows_are_named(seedbed, tmp_path, row, parts):

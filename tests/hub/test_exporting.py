@@ -149,6 +149,9 @@ def test_half_the_bits_in_shards(run, tmp_path):
     assert open_model(run).module.embed.weight.dtype == torch.float32
     with pytest.raises(InputError, match="float8"):
         export(run, tmp_path / "f", quiet, dtype="float8")
+    for size in ("0", "abc", "-5GB", "0GB", "12B", "5 GB"):
+        with pytest.raises(InputError, match=f"--shard-size {size}: give a number above 0"):
+            export(run, tmp_path / "f", quiet, shard_size=size)
 
 
 def test_the_card_says_how_it_was_made(run, folder):

@@ -109,6 +109,17 @@ def test_a_tied_head_that_was_saved_and_one_that_differs(source, tmp_path):
     refused(folder, tmp_path / "other", "the decoder has no place for lm_head.weight")
 
 
+def test_ends_that_a_run_does_not_have_are_told(source, tmp_path):
+    folder = source()
+    end = load_tokenizer(folder).eos_id
+    file = folder / "generation_config.json"
+    file.write_text(json.dumps({"eos_token_id": [end, 7, 5]}))
+    found = import_checkpoint(folder, tmp_path / "run", quiet)
+    assert found.notes == [f"it also ends what it writes at 5, 7; a run does at {end}"]
+    file.write_text(json.dumps({"eos_token_id": end}))
+    assert import_checkpoint(folder, tmp_path / "other", quiet).notes == []
+
+
 def test_files_of_other_kinds(foreign_tokenizer_folder, source, tmp_path):
     model, folder = build("llama"), source()
     save_pickles(model, tmp_path / "pickles", shards=2)

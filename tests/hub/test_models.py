@@ -301,6 +301,20 @@ def test_ids_must_fit_the_embedding(foreign_folder, tmp_path):
         open_model(folder)
 
 
+def test_the_end_of_text_must_have_a_row(foreign_folder, tmp_path):
+    """A control token that was added behind the last row may be of no use, the end of text is not."""
+    folder = shutil.copytree(foreign_folder("llama"), tmp_path / "x")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"].append({**content["added_tokens"][0], "id": VOCAB, "content": "<|more|>"})
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    model = open_model(folder)
+    assert model.tokenizer.vocab_size == VOCAB + 1 and model.known.shape == (VOCAB,)
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token": "<|more|>"}))
+    with pytest.raises(InputError, match=f"its tokenizer gives ids up to {VOCAB}, the model has an embedding of"):
+        open_model(folder)
+
+
 def test_a_model_without_a_tokenizer(tmp_path):
     build("llama").save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"has no tokenizer, .*; copy tokenizer\.json"):

@@ -3,11 +3,19 @@
 import pytest
 from chat_templates import ALPACA, CHATML_PLAIN, LLAMA, MISTRAL, THINKING, chat_tokenizer
 
+from seedbed.config import Config
 from seedbed.data.chat import Chat
 from seedbed.data.template import CHATML
 from seedbed.errors import InputError
 from seedbed.hub.generating import end_of_turn
-from seedbed.serve.prompts import chat_ids, cut, text_ids
+from seedbed.hub.models import LanguageModel
+from seedbed.init import initialize_
+from seedbed.model import Decoder
+from seedbed.serve.chat import Talk
+from seedbed.serve.generate import generate
+from seedbed.serve.options import Options
+from seedbed.serve.prompts import chat_ids, check_ids, cut, text_ids
+from seedbed.serve.requests import requests
 
 TALK = [
     {"role": "user", "content": "the small stone"},
@@ -68,3 +76,28 @@ def test_a_cut_prompt_keeps_its_begin_of_text_and_its_end(tiny_tokenizer, monkey
     assert cut([4, 5, 6, 7, 8], tiny_tokenizer, 3) == [6, 7, 8]
     monkeypatch.setattr(tiny_tokenizer, "bos_id", None)
     assert cut([bos, 5, 6, 7, 8], tiny_tokenizer, 3) == [6, 7, 8]
+
+
+def test_control_tokens_without_a_row_are_refused(tiny_tokenizer, tmp_path):
+    """Many checkpoints have them: added to the tokenizer, not to the embedding."""
+    tokenizer = chat_tokenizer(tiny_tokenizer, tmp_path / "t", CHATML)
+    ids = chat_ids(tokenizer, Chat(CHATML, tokenizer), TALK, "talk")
+    rows = tokenizer.special_tokens["<|im_start|>"]
+    shape = [f"model.vocab_size={rows}", "model.d_model=32", "model.n_layers=2", "model.max_seq_len=128"]
+    module = Decoder(Config.load(None, shape).model)
+    initialize_(module, "gamma")
+    model = LanguageModel("small", module, tokenizer, 128)
+    assert model.known.shape == (rows,) and rows not in model.readable
+    with pytest.raises(InputError, match=f"^talk: {rows} is the id of no token that small has an embedding of"):
+        check_ids(model, ids, "talk")
+    with pytest.raises(InputError, match=f"prompt 1: {rows} is"):
+        generate(model, [ids], Options())
+    talk = Talk(model, Chat(CHATML, tokenizer), Options())
+    with pytest.raises(InputError, match=f"chat: {rows} is"):
+        talk.reply("a", lambda _: None, lambda _: None)
+    assert talk.turns == []
+    with pytest.raises(InputError, match=f"row 1: {rows} is"):
+        requests(model, [{"messages": TALK}], Options(), "tokenizer", "drop")
+    plain = text_ids(tokenizer, "the river")
+    options = Options(max_new_tokens=3, temperature=0.0, repetition_penalty=1.3)
+    assert max(generate(model, [plain], options)[0].ids) < rows

@@ -65,6 +65,8 @@ def test_what_asks_for_nothing_is_taken(name, value):
         ({"prompt": "a \ud83d"}, "prompt", "lone surrogate"),
         ({"prompt": None}, "prompt", "is missing"),
         ({"model": 3}, "model", "GET /v1/models"),
+        ({"model": "\ud83d"}, "model", "lone surrogate"),
+        ({"user": "\ud83d"}, "user", "lone surrogate"),
         ({"max_tokens": 0}, "max_tokens", "whole number from 1"),
         ({"max_tokens": 1.5}, "max_tokens", "whole number"),
         ({"n": True}, "n", "whole number"),
@@ -124,6 +126,11 @@ def test_a_body_that_is_no_request(raw):
     with pytest.raises(Refusal) as caught:
         read_request(raw, CompletionAsked)
     assert caught.value.status == 400 and caught.value.error["message"].startswith("the body is not")
+
+
+def test_a_field_whose_name_is_no_text():
+    with pytest.raises(Refusal, match="the name of a field: a text holds a lone surrogate"):
+        completion(**{"\ud83d": 1})
 
 
 def test_not_a_number():
