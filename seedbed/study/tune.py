@@ -1,4 +1,4 @@
-"""Which point of a grid is the best, and which to try next: a walk downhill from the middle."""
+"""Which point of a grid is the best, and which to try next: a look at every second one, then downhill."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,21 +24,33 @@ class Walk:
 def walk(shape: Sequence[int], losses: Mapping[Point, float]) -> Walk:
     """The next points of a grid of ``shape`` whose ``losses`` are needed, infinite for runs that diverged.
 
-    It starts in the middle, looks at the neighbours along each axis, and goes on from the best point so far until that
-    has worse neighbours on all sides. Where the loss is a sum over the axes of one valley each, that is the best of the
-    grid; a valley askew of the axes may end it earlier. As long as all diverged, lower points follow one by one, the
-    nearest first: lower values are more likely to work. With all of them diverged it ends, without a best.
+    Every second value along each axis is tried first, then from the best of these the neighbours, until none is better.
+    So a valley is found wherever it lies, unless it is narrower than two values: losses over rates may have two, a
+    broad one at rates that are too high to learn and a deeper one below. Where the loss is a sum over the axes of one
+    valley each, the end is the best of the grid. It depends on nothing but the losses, in whatever order they come. As
+    long as all diverged, lower points follow one by one, the nearest first: lower values are more likely to work. With
+    all of them diverged it ends, without a best.
     """
-    middle = tuple(length // 2 for length in shape)
-    finite = {point: loss for point, loss in losses.items() if math.isfinite(loss)}
-    here = min(finite, key=lambda point: (finite[point], point)) if finite else middle
-    todo = [point for point in (here, *_neighbours(here, shape)) if point not in losses]
-    if not finite and not todo:
-        lower = [point for point in product(*(range(top + 1) for top in middle)) if point not in losses]
-        todo = sorted(lower, key=lambda point: (-sum(point), -min(point), point))[:1]
-    if todo or not finite:
+    spread = list(product(*(range(min(1, length - 1), length, 2) for length in shape)))
+    if todo := [point for point in spread if point not in losses]:
         return Walk(todo, None, [])
-    return Walk([], here, [axis for axis, length in enumerate(shape) if here[axis] in (0, length - 1)])
+    if all(math.isinf(losses[point]) for point in spread):
+        lower = sorted(product(*(range(top + 1) for top in spread[0])), key=lambda p: (-sum(p), -min(p), p))
+        here = next((point for point in lower if math.isfinite(losses.get(point, 0.0))), None)
+        if here is None:
+            return Walk([], None, [])
+        if here not in losses:
+            return Walk([here], None, [])
+    else:
+        here = min(spread, key=lambda point: (losses[point], point))
+    while True:
+        near = list(_neighbours(here, shape))
+        if todo := [point for point in near if point not in losses]:
+            return Walk(todo, None, [])
+        best = min((here, *near), key=lambda point: (losses[point], point))
+        if best == here:
+            return Walk([], here, [axis for axis, length in enumerate(shape) if here[axis] in (0, length - 1)])
+        here = best
 
 
 def _neighbours(point: Point, shape: Sequence[int]) -> Iterator[Point]:

@@ -79,7 +79,7 @@ def test_a_plan_counts_by_hand(place, seedbed):
     # two arms; at first the middle of five rates and its neighbours, five at most; two seeds
     runs = {name: work["runs"] for name, work in document["runs"].items() if isinstance(work, dict)}
     assert runs == {
-        "ended": 0, "tuning_now": 6, "tuning_at_most": 10, "comparison": 4, "left_at_least": 10, "left_at_most": 14,
+        "ended": 0, "tuning_now": 4, "tuning_at_most": 10, "comparison": 4, "left_at_least": 8, "left_at_most": 14,
     }  # fmt: skip
     cell = document["cells"][0]
     assert (cell["steps"], cell["tokens"]) == (20, 2560)  # 4 sequences of 32 a step
@@ -116,19 +116,19 @@ def test_a_study_runs_reports_and_does_nothing_twice(place, seedbed, made_up):
     document = json.loads(out)
     assert code == 0, err
     # 3 of 5 rates for each arm, then two seeds
-    assert (document["known"], document["finished"], document["problems"]) == (10, 10, [])
+    assert (document["known"], document["finished"], document["problems"]) == (12, 12, [])
     folder = place / "runs" / "studies" / "tiny"
     for name in ("study.yaml", "report/report.html", "report/report.md", "report/runs.csv", "report/result.json"):
         assert (folder / name).is_file()
-    assert len(made_up["made"]) == 10
-    assert "tuning 0.5, 1x16, seed 9, optim.lr=0.016: 5.0400 nats a token, 2 s; 1 of 6 known runs have ended" in err
-    assert "10 of 10 known runs have ended" in err
+    assert len(made_up["made"]) == 12
+    assert "tuning 0.5, 1x16, seed 9, optim.lr=0.004: 5.0520 nats a token, 2 s; 1 of 4 known runs have ended" in err
+    assert "12 of 12 known runs have ended" in err
     assert seedbed("study", "run", "tiny.yaml")[0] == 0
-    assert len(made_up["made"]) == 10
+    assert len(made_up["made"]) == 12
     assert seedbed("study", "run", folder)[0] == 0  # what it was, from its folder
-    assert len(made_up["made"]) == 10
+    assert len(made_up["made"]) == 12
     planned = json.loads(seedbed("study", "plan", "tiny.yaml", "--no-timing", "--json")[1])
-    assert planned["runs"]["ended"]["runs"] == 10 and planned["runs"]["left_at_most"]["runs"] == 0
+    assert planned["runs"]["ended"]["runs"] == 12 and planned["runs"]["left_at_most"]["runs"] == 0
 
 
 def test_time_of_runs_that_finished_here(place, seedbed, made_up, monkeypatch):
@@ -141,7 +141,7 @@ def test_time_of_runs_that_finished_here(place, seedbed, made_up, monkeypatch):
         write_outcome(folder.parent, Outcome(**{**vars(outcome), "versions": {"platform": "here"}}))
     document = json.loads(seedbed("study", "plan", "tiny.yaml", "seeds=[0,1,2]", "--json")[1])
     assert document["speeds"][0]["basis"] == (
-        "10 runs that finished on a machine like this with 1 thread, by operations, and 1.0 s beside the steps"
+        "12 runs that finished on a machine like this with 1 thread, by operations, and 1.0 s beside the steps"
     )
     assert document["runs"]["comparison"]["runs"] == 2  # a third seed of two arms
     assert document["runs"]["comparison"]["seconds"] == pytest.approx(4.0)  # 2 s each
@@ -164,9 +164,9 @@ def test_a_failed_run_ends_with_1_and_is_tried_again(place, seedbed, made_up):
     code, out, err = seedbed("study", "run", "tiny.yaml")
     assert code == 1
     assert "1.0, 1x16, seed 1, optim.lr=0.016: ended without an outcome" in err
-    assert "9 of 10 known runs finished, 1 failed" in out
+    assert "11 of 12 known runs finished, 1 failed" in out
     planned = json.loads(seedbed("study", "plan", "tiny.yaml", "--no-timing", "--json")[1])["runs"]
-    assert (planned["ended"]["runs"], planned["left_at_least"]["runs"]) == (9, 1)
+    assert (planned["ended"]["runs"], planned["left_at_least"]["runs"]) == (11, 1)
     made_up["fails"] = lambda task: False
     assert seedbed("study", "run", "tiny.yaml")[0] == 0
 
@@ -175,8 +175,8 @@ def test_what_waits_behind_a_failed_tuning_run_is_left_to_do(place, seedbed, mad
     made_up["fails"] = lambda task: "1.0" in task.name and "seed 9" in task.name
     assert seedbed("study", "run", "tiny.yaml")[0] == 1
     planned = json.loads(seedbed("study", "plan", "tiny.yaml", "--no-timing", "--json")[1])
-    # of the arm 0.5 three rates and two seeds have ended; of the other two seeds, and rates up to all five, are left
-    assert (planned["runs"]["ended"]["runs"], planned["runs"]["comparison"]["runs"]) == (5, 2)
+    # of the arm 0.5 four rates and two seeds have ended; of the other two seeds, and rates up to all five, are left
+    assert (planned["runs"]["ended"]["runs"], planned["runs"]["comparison"]["runs"]) == (6, 2)
     assert planned["runs"]["tuning_at_most"]["runs"] == 5
     assert len(planned["problems"]) == 1
 
@@ -185,7 +185,7 @@ def test_studies_share_runs_and_report_finds_them(place, seedbed, made_up, tiny_
     assert seedbed("study", "run", "tiny.yaml", "--runs", "shared")[0] == 0
     write(tree(tiny_store, name="more", seeds=[0, 1, 2]))
     assert seedbed("study", "run", "tiny.yaml", "--runs", "shared")[0] == 0
-    assert len(made_up["made"]) == 10 + 2
+    assert len(made_up["made"]) == 12 + 2
     assert seedbed("study", "report", "runs/studies/tiny", "-o", "page")[0] == 0
     assert (place / "page" / "report.html").is_file()
     code, out, err = seedbed("study", "compare", "runs/studies/tiny", "runs/studies/more", "--json")
@@ -223,7 +223,7 @@ def test_a_report_of_other_data_is_told(place, seedbed, made_up):
     last = place / "runs" / "studies" / "tiny" / "report" / "result.json"
     last.write_text(json.dumps(json.loads(last.read_text()) | {"data": {"store": "another"}}))
     _, _, err = seedbed("study", "run", "tiny.yaml")
-    assert "the data changed: 10 finished runs of other data stay and are not used" in err
+    assert "the data changed: 12 finished runs of other data stay and are not used" in err
     last.write_text("{")
     assert seedbed("study", "run", "tiny.yaml")[0] == 0
 
@@ -245,9 +245,9 @@ def test_a_study_goes_on_as_it_was_when_its_base_has_changed(place, seedbed, mad
     assert seedbed("study", "run", "tiny.yaml")[0] == 0
     Path("base.yaml").write_text("model: {norm_eps: 1.0e-4}")
     assert seedbed("study", "run", "runs/studies/tiny")[0] == 0
-    assert len(made_up["made"]) == 10
+    assert len(made_up["made"]) == 12
     assert seedbed("study", "run", "tiny.yaml")[0] == 0  # its file means what its base says now
-    assert len(made_up["made"]) == 20
+    assert len(made_up["made"]) == 24
 
 
 def test_a_scale_has_a_folder_of_its_own(place, seedbed, tiny_store):

@@ -40,11 +40,11 @@ def worker(tmp_path: Path) -> Worker:
 def test_each_run_is_made_once_and_the_tuned_ones_after_their_choice(tiny_store: Path, worker: Worker) -> None:
     plan = studies.plan(tiny_store, seeds=[0, 1], shares=[0.5, 1.0], **GRID)
     state = worker.carry_out(plan)
-    assert len(set(worker.made)) == len(worker.made) == len(state.outcomes) == 2 * 3 + 2 * 2 * 2
+    assert len(set(worker.made)) == len(worker.made) == len(state.outcomes) == 2 * 4 + 2 * 2 * 2
     assert (state.failed, state.running) == ({}, {})
     assert known_outcomes(plan, worker.runs) == state.outcomes
     assert worker.carry_out(plan).outcomes == state.outcomes
-    assert len(worker.made) == 14
+    assert len(worker.made) == 16
 
 
 def test_studies_share_the_runs_that_are_equal(tiny_store: Path, worker: Worker) -> None:

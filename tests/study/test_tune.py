@@ -52,37 +52,54 @@ def test_any_losses_end_the_walk_where_no_neighbour_is_better(shape: list[int], 
     )
     losses = dict(zip(product(*map(range, shape)), values, strict=True))
     best, edges, asked = walked(shape, losses.__getitem__)
-    middle = tuple(length // 2 for length in shape)
+    spread = set(product(*(range(min(1, length - 1), length, 2) for length in shape)))
+    assert spread <= set(asked)
     if best is None:
-        lower = {point for point in losses if all(i <= m for i, m in zip(point, middle, strict=True))}
+        lower = set(product(*(range(min(2, length)) for length in shape)))
         assert edges == []
         assert lower <= set(asked)  # not said before every lower point was tried
         assert all(math.isinf(losses[point]) for point in asked)
     else:
-        assert losses[best] == min(losses[point] for point in asked)
+        assert losses[best] <= min(losses[point] for point in spread)
+        near = {point for point in losses if sum(abs(a - b) for a, b in zip(point, best, strict=True)) <= 1}
+        assert losses[best] == min(losses[point] for point in near)
+        assert near <= set(asked)
         assert edges == [axis for axis, index in enumerate(best) if index in (0, shape[axis] - 1)]
 
 
 def test_a_walk_by_hand() -> None:
-    assert walk([7], {}).todo == [(3,), (2,), (4,)]
-    assert walk([7], {(3,): 2.0}).todo == [(2,), (4,)]
-    assert walk([7], {(3,): 2.0, (2,): 1.0, (4,): 3.0}).todo == [(1,)]
-    end = walk([7], {(3,): 2.0, (2,): 1.0, (4,): 3.0, (1,): 1.5})
-    assert (end.todo, end.best, end.edges) == ([], (2,), [])
+    assert walk([7], {}).todo == [(1,), (3,), (5,)]
+    assert walk([7], {(3,): 2.0}).todo == [(1,), (5,)]
+    spread = {(1,): 2.5, (3,): 2.0, (5,): 4.0}
+    assert walk([7], spread).todo == [(2,), (4,)]
+    assert walk([7], spread | {(2,): 1.0, (4,): 3.0}).best == (2,)
+    end = walk([7], spread | {(2,): 2.2, (4,): 3.0})
+    assert (end.todo, end.best, end.edges) == ([], (3,), [])
+    assert walk([7], {(1,): 1.0, (3,): 2.0, (5,): 4.0, (0,): 0.5, (2,): 3.0}).edges == [0]
+
+
+def test_a_deeper_valley_below_a_broad_one_is_found() -> None:
+    """As measured: gamma = 1 at width 64, epsilon 1e-5; from the middle downhill the walk ended at (4,)."""
+    losses = [4.2, 4.0737, 4.2819, 4.2995, 4.2780, 4.7132, 5.0]
+    best, edges, _ = walked([7], lambda point: losses[point[0]])
+    assert (best, edges) == ((1,), [])
+
+
+@given(SHAPES, st.data())
+def test_what_is_known_besides_changes_nothing(shape: list[int], data: st.DataObject) -> None:
+    """Runs of another study in the same folder, or the order in which runs end."""
+    points = list(product(*map(range, shape)))
+    values = data.draw(st.lists(st.floats(0, 10), min_size=len(points), max_size=len(points)))
+    losses = dict(zip(points, values, strict=True))
+    best, _, _ = walked(shape, losses.__getitem__)
+    assert walk(shape, losses).best == best
 
 
 def test_after_divergence_lower_values_follow_the_nearest_first() -> None:
-    diverged = {(3,): math.inf, (2,): math.inf, (4,): math.inf}
-    assert walk([7], diverged).todo == [(1,)]
-    assert walk([7], diverged | {(1,): 3.0}).todo == [(0,)]
-    end = walk([7], diverged | {(1,): math.inf, (0,): math.inf})
+    diverged = {(1,): math.inf, (3,): math.inf, (5,): math.inf}
+    assert walk([7], diverged).todo == [(0,)]
+    assert walk([7], diverged | {(0,): 3.0, (1,): math.inf}).best == (0,)
+    end = walk([7], diverged | {(0,): math.inf})
     assert (end.todo, end.best) == ([], None)
     _, _, asked = walked([5, 5], lambda _: math.inf)
-    assert asked[5] == (1, 1)  # after the middle and its four neighbours, lower on both axes and nearest
-    assert (1, 3) not in asked
-    assert (0, 4) not in asked
-
-
-def test_what_is_known_of_a_wider_grid_is_used() -> None:
-    """The best of an old grid's edge is where the walk goes on."""
-    assert walk([9], {(2,): 1.0, (3,): 1.1}).todo == [(1,)]
+    assert asked == [(1, 1), (1, 3), (3, 1), (3, 3), (0, 1), (1, 0), (0, 0)]
