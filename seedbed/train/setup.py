@@ -34,7 +34,7 @@ from seedbed.train.checkpoint import (
 )
 from seedbed.train.guard import Guard
 from seedbed.train.loop import Job
-from seedbed.train.run import read_config
+from seedbed.train.run import CONFIG, read_config
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.float32, "pure_bf16": torch.bfloat16, "fp64": torch.float64}
 """Of weights and optimizer state, for each train.precision."""
@@ -154,6 +154,8 @@ def checkpoint_of(path: str | Path) -> Path:
     Raises InputError when there is none.
     """
     path = Path(path)
+    if (path / "config.json").is_file() and not (path / CONFIG).is_file():
+        raise InputError(f"{path}: is a Hugging Face checkpoint; make a run of it with `seedbed import {path} -o RUN`")
     if any((path / name).exists() for name in (COMMIT, WEIGHTS, "state.json")):  # a checkpoint, whole or not
         check_whole(path)
         return path

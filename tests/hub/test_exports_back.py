@@ -118,6 +118,12 @@ def test_it_opens_as_it_lies_there(run, exported):
     assert all(torch.equal(one.read(fact.name), other.read(fact.name)) for fact in one.facts)
 
 
+def test_training_begins_with_the_run_that_it_becomes(run, exported, tmp_path):
+    told = config(run.parent / "store", tmp_path / "new", f"train.init_from={exported}", "train.steps=2")
+    with pytest.raises(InputError, match="is a Hugging Face checkpoint; make a run of it with `seedbed import"):
+        fit(told, quiet)
+
+
 def test_a_vocabulary_that_was_resized_since(run, folder, tmp_path):
     model = to_transformers(load(run).model, shipped=True)
     model.resize_token_embeddings(ROWS + 7)
