@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,6 +173,18 @@ def write_tensors(file: Path, like: Mapping[str, Like], make: Callable[[str], "T
         out.write(len(text).to_bytes(8, "little") + text)
         for name in names:
             out.write(make(name).contiguous().flatten().view(torch.uint8).numpy().data)
+
+
+@contextmanager
+def system_errors(path: Path) -> Iterator[None]:
+    """Make errors of the system that safetensors meets while it writes to ``path``, such as a full disk, OSErrors: it
+    tells their number in its message only."""
+    try:
+        yield
+    except SafetensorError as error:
+        if (found := re.search(r"\(os error (\d+)\)", str(error))) is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
 
 
 def _item_bytes(dtype: str) -> int:

@@ -14,7 +14,7 @@ import torch
 from seedbed.data.tokenizer import Tokenizer
 from seedbed.errors import InputError
 from seedbed.files.atomic import atomic_folder, require_replaceable
-from seedbed.files.safetensors import Tensors
+from seedbed.files.safetensors import Tensors, system_errors
 from seedbed.hub.card import model_card, read_receipt
 from seedbed.hub.exported_tokenizer import export_tokenizer, other_ids
 from seedbed.hub.flat_files import CONFIGURATION_FILE, MODEL_FILE, flat_files
@@ -150,7 +150,7 @@ def _write_model(model: "PreTrainedModel", folder: Path, shard_size: str) -> Non
         }
         for name, text in flat_files().items():
             (folder / name).write_text(text, encoding="utf-8")
-    with quiet():
+    with quiet(), system_errors(folder):
         model.save_pretrained(folder, max_shard_size=shard_size)
 
 

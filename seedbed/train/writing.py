@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +24,7 @@ from seedbed.config.load import to_yaml
 from seedbed.errors import GuardStop, InputError
 from seedbed.facts.table import canonical
 from seedbed.files.atomic import atomic_folder, fingerprint
+from seedbed.files.safetensors import system_errors
 from seedbed.files.steps import standing
 from seedbed.init.sharding import own_part
 from seedbed.parallel.world import World
@@ -176,17 +176,14 @@ def _bytes(found: Snapshot) -> int:
 def _telling(path: Path, need: int) -> Iterator[None]:
     """Make an error of the disk, met while a checkpoint of ``need`` bytes is written to ``path``, one for people."""
     try:
-        yield
+        with system_errors(path):
+            yield
     except CheckpointException as error:  # the same on all ranks: which of them failed, and how
         _, (cause, _) = min(error.failures.items(), key=lambda failure: failure[0])
         with _telling(path, need):
             raise cause from error
     except (OSError, SafetensorError) as error:
-        number = error.errno if isinstance(error, OSError) else None
-        # safetensors tells the number of the system's error in its message only
-        found = re.search(r"\(os error (\d+)\)", str(error)) if number is None else None
-        number = int(found[1]) if found else number
-        if number in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _disk_full(path, need) from error
         run_dir = path.parents[1]
         raise InputError(

@@ -1,8 +1,10 @@
 """An export says what the run says, for Transformers as anybody has it, and generates as the run should."""
 
 import ast
+import errno
 import inspect
 import json
+import resource
 import sys
 
 import pytest
@@ -190,6 +192,19 @@ def test_what_is_refused(run, folder, tmp_path, monkeypatch):
         export(run, tmp_path / "e", quiet)
     assert not (tmp_path / "e").exists()
     assert {file.name for file in tmp_path.iterdir()} == {"native", "mine"}
+
+
+def test_a_full_disk_leaves_nothing(run, tmp_path):
+    """A limit on the size of files stands in for it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as error:
+            export(run, tmp_path / "out", quiet)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_mean_of_checkpoints_goes_out_too(run, tmp_path):
