@@ -141,13 +141,13 @@ def test_what_places_do_behind_the_body_is_seen_beside_large_logits(foreign_fold
     assert not opened._has_plain_end
 
 
-def test_a_tokenizer_without_tokens_gives_no_ids(run):
+def test_a_tokenizer_of_control_tokens_alone_gives_their_ids(run):
     tokenizer = load_tokenizer(next((run / "checkpoints").iterdir()) / "tokenizer")
     assert models._largest_id(tokenizer) > 3
     tokenizer._tokens = {}
     tokenizer.special_tokens = {}
-    tokenizer.bos_id = None
-    assert models._largest_id(tokenizer) == -1
+    tokenizer.bos_id, tokenizer.start = None, []
+    assert models._largest_id(tokenizer) == tokenizer.eos_id
 
 
 @pytest.fixture
@@ -307,10 +307,13 @@ def test_the_end_of_text_must_have_a_row(foreign_folder, tmp_path):
     content = json.loads((folder / "tokenizer.json").read_text())
     content["added_tokens"].append({**content["added_tokens"][0], "id": VOCAB, "content": "<|more|>"})
     (folder / "tokenizer.json").write_text(json.dumps(content))
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    del settings["padded_vocab_size"]
+    file.write_text(json.dumps(settings))
     model = open_model(folder)
     assert model.tokenizer.vocab_size == VOCAB + 1 and model.known.shape == (VOCAB,)
-    file = folder / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token": "<|more|>"}))
+    file.write_text(json.dumps(settings | {"eos_token": "<|more|>"}))
     with pytest.raises(InputError, match=f"its tokenizer gives ids up to {VOCAB}, the model has an embedding of"):
         open_model(folder)
 
