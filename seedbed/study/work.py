@@ -133,7 +133,10 @@ def observed(
     config: Config, folder: Path, looks: Sequence[str], evaluate: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """``before`` and ``after`` of the run in ``folder``, as fields of its outcome; it is evaluated after alone."""
-    before, after, checkpoint = {}, {}, checkpoint_of(folder)
+    before, after = {}, {}
+    if not looks:
+        return {"before": before, "after": after}
+    checkpoint = checkpoint_of(folder)
     if what := [look for look in looks if not look.startswith(PREFIX)]:
         assert config.data.store is not None
         store, (model, _) = Store(config.data.store), initial_model(config)
