@@ -13,7 +13,7 @@ from seedbed.report.study_tables import plain_table, span
 from seedbed.report.study_trend_rows import ScoreRow
 from seedbed.report.style import GREY, WIDTH, panels, style
 
-FOREMOST = {"bits per byte": "bits a byte less the baseline's", "accuracy": "accuracy on minimal pairs"}
+FOREMOST = {"bits per byte": "bits a byte less the baseline's", "accuracy": "accuracy on minimal pairs, %"}
 """Metrics that are drawn, with how."""
 MOST_SUBSETS = 12
 
@@ -28,6 +28,7 @@ def score_sections(result: StudyResult) -> list[Section]:
         "scores",
         scores_figure(result.scores, result.arms, size),
         f"At {size}; {bars}. Bits a byte are differences to {result.baseline}: below zero is better. Dotted: chance. "
+        "Bars of accuracy are drawn as far as shares go. "
         f"At most {MOST_SUBSETS} subsets a panel; the table and scores.csv have all.",
         "Bits a byte by domain and accuracy on minimal pairs, by arm.",
     )
@@ -36,7 +37,7 @@ def score_sections(result: StudyResult) -> list[Section]:
 
 def scores_figure(rows: Sequence[ScoreRow], arms: Sequence[str], size: str) -> Figure:
     """A panel a metric; subsets along it, arms side by side."""
-    rows = [row for row in rows if row.size == size and row.metric in FOREMOST]
+    rows = [_percent(row) for row in rows if row.size == size and row.metric in FOREMOST]
     metrics = [metric for metric in FOREMOST if any(row.metric == metric for row in rows)]
     with style():
         figure, axes = panels(len(metrics), 1, WIDTH, 0.9 + 2.7 * len(metrics))
@@ -54,24 +55,37 @@ def scores_figure(rows: Sequence[ScoreRow], arms: Sequence[str], size: str) -> F
                 aside = 0.7 * (index - (len(arms) - 1) / 2) / len(arms)
                 at = [subsets.index(row.subset) + aside for row in own]
                 bars(panel, at, own, **arm_look(index, arm) | {"linestyle": "none", "markersize": 5})
-            chance = 0.5 if metric == "accuracy" else 0.0
+            chance = 50 if metric == "accuracy" else 0
             panel.axhline(chance, color=GREY, linewidth=0.9, linestyle=":" if chance else "-")
+            if chance:  # intervals of few seeds reach beyond what can be
+                low, high = panel.get_ylim()
+                panel.set_ylim(max(low, -3), min(high, 103))
             turned = len(subsets) > 4
             panel.set_xticks(
                 range(len(subsets)), subsets, rotation=20 if turned else 0, ha="right" if turned else "center"
             )
             panel.set_title(FOREMOST[metric])
-        return legend(figure, axes)
+        return legend(figure, axes[::-1])  # the last one first, which has the baseline
+
+
+def _percent(row: ScoreRow) -> ScoreRow:
+    """Shares and what they have more in percent and points, as `seedbed eval` shows them; other scores as they are."""
+    if row.unit != "share":
+        return row
+    values = ("mean", "low", "high", "more", "more_low", "more_high")
+    shown = {name: None if (value := getattr(row, name)) is None else 100 * value for name in values}
+    return replace(row, **shown)
 
 
 def _table(result: StudyResult) -> TableView:
     lines = [
         [
-            row.arm, row.size, row.subset, row.metric, number(row.mean, 4), span(row.low, row.high),
+            row.arm, row.size, row.subset, f"{row.metric} (%)" if row.unit == "share" else row.metric,
+            number(row.mean, 4), span(row.low, row.high),
             "–" if row.more is None else number(row.more, 3), span(row.more_low, row.more_high, 3),
             f"{row.items:,}", str(row.n),
         ]
-        for row in result.scores
+        for row in map(_percent, result.scores)
     ]  # fmt: skip
     columns = ["arm", "size", "subset", "metric", "score", "95 % interval", "less baseline", "95 % interval", "items",
                "seeds"]  # fmt: skip
