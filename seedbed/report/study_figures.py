@@ -103,12 +103,31 @@ def gap_figure(rows: Sequence[DifferenceRow], sizes: Sequence[str]) -> Figure:
                     own.sort(key=lambda row: row.share)
                     look, points = size_look(index, len(sizes), size), [(row.mean, row.low, row.high) for row in own]
                     open_bars(panel, [getattr(row, field) for row in own], points, look)
-                panel.axhline(0, color=GREY, linewidth=0.9)
-                log_scale(panel, "x", labels=6)
                 panel.set_xlabel(label if line == len(kinds) - 1 else "")
             told = f"{level} less {rows[0].baseline}" + (f", {others}" if others else "")
             axes[2 * line].set(title=told, ylabel="difference (nats / token)")
+        for panel in axes[:2]:  # of each column, whose panels share their axis; once all is drawn
+            log_scale(panel, "x", labels=6)
+        for panel in axes:
+            panel.axhline(0, color=GREY, linewidth=0.9)
         return legend(figure, axes)
+
+
+def gap_points_figure(rows: Sequence[DifferenceRow]) -> Figure:
+    """Difference to the baseline of a study of one size and share, a line a comparison. Hollow where there is no
+    interval."""
+    with style():
+        figure, (panel,) = panels(1, 1, WIDTH, 1.2 + 0.34 * len(rows))
+        look: dict[str, Any] = size_look(0, 1, "") | {"linestyle": "none", "label": None}
+        for place, row in enumerate(rows):
+            reach = None if row.low is None or row.high is None else [[row.mean - row.low], [row.high - row.mean]]
+            mark = look | ({"markerfacecolor": "white"} if reach is None else {})
+            panel.errorbar([row.mean], [place], xerr=reach, capsize=2.5, elinewidth=1, **mark)
+        panel.axvline(0, color=GREY, linewidth=0.9)
+        panel.set_yticks(range(len(rows)), [", ".join(filter(None, (row.level, row.others))) for row in rows])
+        panel.set_ylim(len(rows) - 0.5, -0.5)
+        panel.set(title=f"less {rows[0].baseline}", xlabel="difference (nats / token)")
+        return figure
 
 
 def knob_figure(
@@ -181,7 +200,7 @@ def arm_look(index: int, label: str) -> dict[str, Any]:
 
 def size_look(index: int, count: int, label: str) -> dict[str, Any]:
     """Sizes have an order: from light to dark."""
-    color = mpl.colormaps["viridis_r"](0.2 + 0.8 * index / max(1, count - 1))
+    color = mpl.colormaps["viridis_r"](1.0 if count == 1 else 0.2 + 0.8 * index / (count - 1))
     return {"color": color, "marker": ARMS[index % len(ARMS)][1], "markersize": 5, "label": label}
 
 

@@ -45,7 +45,7 @@ def observed_sections(result: StudyResult) -> list[Section]:
                     f"profiles_{measure}",
                     layers_figure(result.layers, result.arms, size, measure),
                     f"{told} over depth at {size}, before the first step and after the last, means over seeds; {bars}. "
-                    "Other sizes and measures are in layers.csv.",
+                    "Arms that are alike hide one another. Other sizes and measures are in layers.csv.",
                     f"{told} by component and layer, before and after training.",
                 )
             )

@@ -9,7 +9,14 @@ from seedbed.config.reader import write_yaml
 from seedbed.report.render import count, number
 from seedbed.report.sections import Page, Picture, Section
 from seedbed.report.study_definitions import DEFINITIONS
-from seedbed.report.study_figures import MOST_COMPARISONS, curves_figure, gap_figure, knob_figure, tuning_figure
+from seedbed.report.study_figures import (
+    MOST_COMPARISONS,
+    curves_figure,
+    gap_figure,
+    gap_points_figure,
+    knob_figure,
+    tuning_figure,
+)
 from seedbed.report.study_looks_figures import gradients_figure
 from seedbed.report.study_looks_section import observed_sections
 from seedbed.report.study_rows import StudyResult
@@ -110,20 +117,22 @@ def _differences(result: StudyResult) -> list[Section]:
     if not result.differences:
         return []
     kinds = len({(row.others, row.level) for row in result.differences})
-    more = (
-        f" The first {MOST_COMPARISONS} of {kinds} comparisons; the table has all." if kinds > MOST_COMPARISONS else ""
-    )
     bars = "One seed: no error bars." if result.smoke else "Bars: 95 % intervals over seeds, uncorrected."
     if not result.smoke and any(row.low is None for row in result.differences):
         bars += " Hollow: one seed so far."
-    picture = Picture(
-        "gaps",
-        gap_figure(result.differences, result.sizes),
-        f"Loss less that of {result.baseline}, over tokens a parameter: below zero is better than the baseline. "
-        f"Points of a line are shares of the budget, each with its own cooldown and the rate that was tuned for the "
-        f"whole. A line of panels has its own scale. {bars}{more}",
-        "Difference to the baseline over tokens a parameter.",
-    )
+    below = f"Loss less that of {result.baseline}"
+    if kinds == len(result.differences):  # one size, one share
+        drawn = gap_points_figure(result.differences)
+        picture = Picture("gaps", drawn, f"{below}: left of zero is better than the baseline. {bars}", "Differences.")
+    else:
+        left_out = f" The first {MOST_COMPARISONS} of {kinds} comparisons; the table has all."
+        told = (
+            f"{below}, over tokens a parameter: below zero is better than the baseline. Points of a line are shares "
+            "of the budget, each with its own cooldown and the rate that was tuned for the whole. A line of panels has "
+            f"its own scale. {bars}{left_out if kinds > MOST_COMPARISONS else ''}"
+        )
+        drawn = gap_figure(result.differences, result.sizes)
+        picture = Picture("gaps", drawn, told, "Difference to the baseline over tokens a parameter.")
     tables = difference_tables(result) + ([slope_table(result)] if result.slopes else [])
     return [Section(f"Against {result.baseline}", pictures=[picture], tables=tables)]
 

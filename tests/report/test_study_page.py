@@ -10,7 +10,7 @@ from seedbed.measure.table import Rows
 from seedbed.report.markdown import page_markdown
 from seedbed.report.sections import Page, page_html
 from seedbed.report.study_compare_page import study_compare_page
-from seedbed.report.study_figures import curves_figure, gap_figure, knob_figure, tuning_figure
+from seedbed.report.study_figures import curves_figure, gap_figure, gap_points_figure, knob_figure, tuning_figure
 from seedbed.report.study_page import study_page
 from seedbed.report.study_rows import SlopeRow, study_tables
 from seedbed.report.study_scaling_figures import gains_figure, optimum_figure, scaling_figure
@@ -173,6 +173,18 @@ def test_the_gap_is_drawn_over_both_counts(result):
     assert line.get_xdata()[-1] == pytest.approx(row.tokens_per_parameter)
     assert line.get_ydata()[-1] == pytest.approx(row.mean)
     assert figure.axes[1].containers[0].lines[0].get_xdata()[-1] == pytest.approx(row.tokens_per_non_embedding)
+
+
+def test_where_a_comparison_is_one_point_levels_stand_below_each_other(result):
+    rows = [row for row in result.differences if (row.size, row.share) == ("2x16", 1.0)]
+    (panel,) = gap_points_figure(rows).axes
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["gamma 0.75", "gamma 1.0"]
+    for place, (row, container) in enumerate(zip(rows, panel.containers, strict=True)):
+        line, _, (bar,) = container.lines
+        assert (line.get_xdata()[0], line.get_ydata()[0]) == (row.mean, place)
+        assert bar.get_segments()[0][:, 0].tolist() == pytest.approx([row.low, row.high])
+    (panel,) = gap_points_figure([replace(rows[0], low=None, high=None)]).axes
+    assert panel.containers[0].lines[0].get_markerfacecolor() == "white"
 
 
 def test_curves_tuning_and_optimum_are_those_of_the_rows(result):
