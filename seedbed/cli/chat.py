@@ -72,8 +72,8 @@ def chat(
     tokenizer = opened.tokenizer
     if not plain and chat_template == "tokenizer" and tokenizer.chat_template is None:
         raise InputError(
-            f"{model}: its tokenizer has no chat template; pass --chat-template chatml or a file, or --plain to go on "
-            "with texts"
+            f"{model}: its tokenizer has no chat template; pass --plain to go on with texts, or --chat-template with "
+            "a file, or chatml where the tokenizer has its control tokens"
         )
     form = None if plain else Chat(load_template(chat_template, tokenizer), tokenizer)
     _converse(Talk(opened, form, options, system, seed), console(), console(stderr=True))

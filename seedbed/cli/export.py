@@ -40,6 +40,6 @@ def export(
     files = "1 file" if len(found.files) == 1 else f"{len(found.files)} files"
     print(f"{found.folder}: {found.architecture}, {found.parameters:,} parameters in {found.dtype}, {files}")
     ends = ", ".join(map(str, found.end_ids))
-    print(f"generation ends at {ends}; {found.suppressed} outputs that stand for no token are never taken")
+    print(f"generation ends at token {ends}; {found.suppressed} outputs that stand for no token are never taken")
     if found.shipped:
         print("its class comes with it: load it with trust_remote_code=True")

@@ -72,9 +72,11 @@ def check_template(template: str, where: str, is_token: Callable[[str], bool]) -
         raise InputError(f"{where}: line {error.lineno}: not valid Jinja: {error.message}") from None
     written = [data.data for data in tree.find_all(nodes.TemplateData)]
     written += [const.value for const in tree.find_all(nodes.Const) if isinstance(const.value, str)]
-    for token in _CONTROL_FORM.findall("\0".join(written)):
-        if not is_token(token):
-            raise InputError(
-                f"{where}: writes {token}, which is no token of the tokenizer and would become plain "
-                f"text; train the tokenizer with `--special-token '{token}'`, or use another template"
-            )
+    lacking = [token for token in dict.fromkeys(_CONTROL_FORM.findall("\0".join(written))) if not is_token(token)]
+    if lacking:
+        names = f"{', '.join(lacking)}, which {'is no token' if len(lacking) == 1 else 'are no tokens'}"
+        options = " ".join(f"--special-token '{token}'" for token in lacking)
+        raise InputError(
+            f"{where}: writes {names} of the tokenizer and would become plain text; train the tokenizer with "
+            f"`{options}`, or use another template"
+        )

@@ -182,7 +182,8 @@ def _lost_ends(module: "PreTrainedModel", tokenizer: Tokenizer) -> list[str]:
         ends = end_ids(tokenizer)
     if not (lost := sorted(named_ends(module) - set(ends))):
         return []
-    return [f"it also ends what it writes at {', '.join(map(str, lost))}; a run does at {', '.join(map(str, ends))}"]
+    theirs, ours = (", ".join(map(str, ids)) for ids in (lost, ends))
+    return [f"it also ends what it writes at token {theirs}; a run does at token {ours}"]
 
 
 def _origin(foreign: Foreign, opened: Checkpoint, family: Family) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from seedbed.report.style import ARMS, GREEN, GREY, WIDTH, labelled, panels, sty
 BETTER, WORSE = (GREEN, "^"), ("#8A4B9E", "s")  # other colours than those of the two models
 MOST_LINES = len(ARMS)
 """That a panel over steps holds apart."""
+EDGE = 3.0
+"""Points that are drawn outside 0 to 100 %, so that dots there are whole."""
 
 
 def scores_figure(lines: Sequence[Line], models: Sequence[str]) -> Figure:
@@ -32,6 +34,9 @@ def scores_figure(lines: Sequence[Line], models: Sequence[str]) -> Figure:
                 shift = 0.0 if len(models) == 1 else (place - 0.5) * 0.34
                 _dots(panel, [line.scores[place] for line in own], shift, *ARMS[place], model)
             _rows(panel, own)
+            if own[0].unit == "share":  # normal intervals of few items reach beyond what can be
+                low, high = panel.get_xlim()
+                panel.set_xlim(max(low, -EDGE), min(high, 100 + EDGE))
             panel.set_xlabel(label)
             if columns == 2:
                 _gains(axes[row * columns + 1], own)

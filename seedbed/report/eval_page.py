@@ -36,7 +36,7 @@ _ERRORS = {
     "s.e.": "Standard error over items (documents, pairs, questions), which count as independent. Of a mean over "
     "tokens or bytes it is that of the linearised ratio estimator over documents. Paradigms and subjects are a "
     "fixed part of the test: the spread between them is none of it. Intervals in figures are 1.96 standard errors to "
-    "each side.",
+    "each side, of shares as far as shares go.",
 }
 _PAIRED = {
     "Gain": "The second model's score minus the first's. Below 0 it is better where lower is better (↓).",

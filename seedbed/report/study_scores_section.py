@@ -13,7 +13,7 @@ from seedbed.report.study_tables import plain_table
 from seedbed.report.study_trend_rows import ScoreRow
 from seedbed.report.style import GREY, WIDTH, panels, style
 
-FOREMOST = {"bits per byte": "bits a byte less the baseline's", "accuracy": "accuracy on minimal pairs"}
+FOREMOST = {"bits per byte": "bits a byte less the baseline's", "accuracy": "accuracy on minimal pairs, %"}
 """Metrics that are drawn, with how."""
 MOST_SUBSETS = 12
 SHOWN = ("bits per byte", "perplexity", "accuracy")
@@ -31,6 +31,7 @@ def score_sections(result: StudyResult) -> list[Section]:
         "scores",
         scores_figure(result.scores, result.arms, size),
         f"At {size}; {bars}. Bits a byte are differences to {result.baseline}: below zero is better. Dotted: chance. "
+        "Bars of accuracy are drawn as far as shares go. "
         f"At most {MOST_SUBSETS} subsets a panel; scores.csv has all, with paradigms and differences.",
         "Bits a byte by domain and accuracy on minimal pairs, by arm.",
     )
@@ -39,7 +40,7 @@ def score_sections(result: StudyResult) -> list[Section]:
 
 def scores_figure(rows: Sequence[ScoreRow], arms: Sequence[str], size: str) -> Figure:
     """A panel a metric; subsets along it, arms side by side."""
-    rows = [row for row in rows if row.size == size and row.metric in FOREMOST and _is_group(row.subset)]
+    rows = [_percent(row) for row in rows if row.size == size and row.metric in FOREMOST and _is_group(row.subset)]
     metrics = [metric for metric in FOREMOST if any(row.metric == metric for row in rows)]
     with style():
         figure, axes = panels(len(metrics), 1, WIDTH, 0.9 + 2.7 * len(metrics))
@@ -57,29 +58,45 @@ def scores_figure(rows: Sequence[ScoreRow], arms: Sequence[str], size: str) -> F
                 aside = 0.7 * (index - (len(arms) - 1) / 2) / len(arms)
                 at = [subsets.index(row.subset) + aside for row in own]
                 bars(panel, at, own, **arm_look(index, arm) | {"linestyle": "none", "markersize": 5})
-            chance = 0.5 if metric == "accuracy" else 0.0
+            chance = 50 if metric == "accuracy" else 0
             panel.axhline(chance, color=GREY, linewidth=0.9, linestyle=":" if chance else "-")
+            if chance:  # intervals of few seeds reach beyond what can be
+                low, high = panel.get_ylim()
+                panel.set_ylim(max(low, -3), min(high, 103))
             turned = len(subsets) > 4
             panel.set_xticks(
                 range(len(subsets)), subsets, rotation=20 if turned else 0, ha="right" if turned else "center"
             )
             panel.set_title(FOREMOST[metric])
-        return legend(figure, axes)
+        return legend(figure, axes[::-1])  # the last one first, which has the baseline
 
 
 def _table(result: StudyResult, size: str) -> TableView:
     """An arm a column; groups of items, not the single paradigms of minimal pairs."""
-    own = {(row.metric, row.subset, row.arm): row for row in result.scores if row.size == size}
+    own = {(row.metric, row.subset, row.arm): _percent(row) for row in result.scores if row.size == size}
     asked = dict.fromkeys((metric, subset) for metric, subset, _ in own if _is_group(subset))
     arms = [arm for arm in result.arms if any(arm == other for _, _, other in own)]
     lines = [
-        [metric, subset, *(_told(own.get((metric, subset, arm))) for arm in arms)]
+        [
+            f"{metric} (%)" if metric == "accuracy" else metric,
+            subset,
+            *(_told(own.get((metric, subset, arm))) for arm in arms),
+        ]
         for shown in SHOWN
         for metric, subset in asked
         if metric == shown
     ]
     told = f"Scores at {size}" + ("" if result.smoke else ", means over seeds ± 95 % interval")
     return plain_table(told, ["metric", "subset", *arms], lines, left=2)
+
+
+def _percent(row: ScoreRow) -> ScoreRow:
+    """Shares and what they have more in percent and points, as `seedbed eval` shows them; other scores as they are."""
+    if row.unit != "share":
+        return row
+    values = ("mean", "low", "high", "more", "more_low", "more_high")
+    shown = {name: None if (value := getattr(row, name)) is None else 100 * value for name in values}
+    return replace(row, **shown)
 
 
 def _is_group(subset: str) -> bool:

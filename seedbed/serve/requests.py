@@ -20,6 +20,7 @@ from seedbed.hub.models import LanguageModel
 from seedbed.serve.generate import end_ids, generate
 from seedbed.serve.options import Options
 from seedbed.serve.prompts import chat_ids, check_ids, cut, text_ids
+from seedbed.train.progress import duration
 
 WRITTEN = ("text", "finish_reason", "prompt_tokens", "tokens", "seed")
 """Keys of an answer's row, beside those of its request."""
@@ -132,9 +133,8 @@ def answer(
         done, tokens = done + len(batch), tokens + sum(len(made.ids) for made in answers)
         if (now := time.monotonic()) - told > TELL_S and left:
             told, spent = now, now - began
-            minutes = spent / done * len(left) / 60
-            whole = len(parts) + len(left)
-            tell(f"{len(parts):,} of {whole:,} answers, {tokens / spent:,.0f} tokens/s, about {minutes:.0f} min left")
+            whole, time_left = len(parts) + len(left), duration(spent / done * len(left))
+            tell(f"{len(parts):,} of {whole:,} answers, {tokens / spent:,.0f} tokens/s, about {time_left} left")
     return [_row(job, seed + i, parts, str(i)) for i, job in enumerate(jobs)]
 
 

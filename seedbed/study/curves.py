@@ -141,10 +141,10 @@ def _first_at(curve: Curve, target: float) -> tuple[float | None, str]:
     tokens, losses = tokens[tokens > 0], losses[tokens > 0]
     under = np.flatnonzero(losses <= target)
     if not len(under):
-        return None, f"lowest loss {losses.min():.4g} in {tokens[-1]:.4g} tokens, above {target:.4g}"
+        return None, f"lowest loss {losses.min():.4g} in {tokens[-1]:,.0f} tokens, above {target:.4g}"
     at = int(under[0])
     if at == 0 and losses[0] < target:
-        return None, f"already at {losses[0]:.4g} at its first point, {tokens[0]:.4g} tokens, below {target:.4g}"
+        return None, f"already at {losses[0]:.4g} at its first point, {tokens[0]:,.0f} tokens, below {target:.4g}"
     if at == 0:
         return float(tokens[0]), ""
     share = (losses[at - 1] - target) / (losses[at - 1] - losses[at])

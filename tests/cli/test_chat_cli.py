@@ -112,10 +112,11 @@ def test_plain_needs_no_template(talked, run):
     assert out.strip()
     code, _, err = talked("the\n", run, *OPTIONS)
     assert code == 2
-    assert "no chat template; pass --chat-template chatml or a file, or --plain" in err
+    assert "no chat template; pass --plain to go on with texts, or --chat-template" in err
     code, _, err = talked("the\n", run, "--chat-template", "chatml")
     assert code == 2
-    assert "<|im_start|>, which is no token of the tokenizer" in err
+    assert "<|im_start|>, <|im_end|>, which are no tokens of the tokenizer" in err
+    assert "`--special-token '<|im_start|>' --special-token '<|im_end|>'`" in err
     code, _, err = talked("the\n", run, "--plain", "--system", "x")
     assert code == 2
     assert "--system" in err

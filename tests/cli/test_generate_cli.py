@@ -1,6 +1,7 @@
 """seedbed generate: prompts and files of prompts, in order, kept when it is interrupted, nothing dropped unseen."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -103,10 +104,12 @@ def test_interrupted_it_goes_on(seedbed, run, prompts, tmp_path, monkeypatch):
     assert "another model, input or options" in err
     assert parts.read_text() == kept[:-9]
     until(None)
+    monkeypatch.setattr(requests, "TELL_S", -1.0)
     made.clear()
     code, told, err = seedbed(*command, "-o", out)
     assert code == 0, err
     assert "3 answers are there" in err
+    assert re.search(r"of 12 answers, [\d,]+ tokens/s, about \d+ s left", err)
     assert len(made) == 9
     assert out.read_text() == whole.read_text()
     assert told.startswith("6 prompts, 12 answers, ")

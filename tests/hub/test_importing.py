@@ -115,7 +115,7 @@ def test_ends_that_a_run_does_not_have_are_told(source, tmp_path):
     file = folder / "generation_config.json"
     file.write_text(json.dumps({"eos_token_id": [end, 7, 5]}))
     found = import_checkpoint(folder, tmp_path / "run", quiet)
-    assert found.notes == [f"it also ends what it writes at 5, 7; a run does at {end}"]
+    assert found.notes == [f"it also ends what it writes at token 5, 7; a run does at token {end}"]
     file.write_text(json.dumps({"eos_token_id": end}))
     assert import_checkpoint(folder, tmp_path / "other", quiet).notes == []
 

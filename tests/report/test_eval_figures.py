@@ -62,6 +62,16 @@ def test_a_row_a_subset_and_a_panel_a_metric(two):
     assert len(scores_figure(lines, ["a"]).axes) == 2
 
 
+def test_intervals_of_shares_end_where_shares_do():
+    lines = lines_of(evaluation(["a"], [score("a", "all", "accuracy", 0.5, 0.5, 2)]))
+    (panel,) = scores_figure(lines, ["a"]).axes
+    assert panel.get_xlim() == (-3, 103)
+    near = lines_of(evaluation(["a"], [score("a", "all", "accuracy", 0.5, 0.02)]))
+    (panel,) = scores_figure(near, ["a"]).axes
+    low, high = panel.get_xlim()
+    assert 40 < low < high < 60
+
+
 def test_a_course_has_tasks_before_groups_and_groups_before_parts():
     subsets = ["island", *(f"domain: {n}" for n in range(9)), "language: en", "language: zh", "all"]
     scores = [

@@ -17,7 +17,7 @@ from seedbed.report.study_scaling_figures import gains_figure, optimum_figure, s
 from seedbed.report.study_scores_section import FOREMOST, scores_figure
 from seedbed.report.study_sentences import found, summary_table
 from seedbed.report.study_slopes import change_table, still_falling
-from seedbed.report.study_trend_rows import FitRow
+from seedbed.report.study_trend_rows import FitRow, ScoreRow
 from seedbed.study.compare import compare
 from seedbed.study.outcome import Outcome
 from seedbed.study.results import results
@@ -369,6 +369,14 @@ def test_scores_by_domain_and_pairs(scored):
     assert set(drawn) == set(scored.arms[1:])  # the baseline less itself is nothing
     rows = [r for r in scored.scores if (r.arm, r.size, r.metric) == ("gamma 1.0", "2x32", "bits per byte")]
     assert list(drawn["gamma 1.0"].lines[0].get_ydata()) == [row.more for row in rows]
+
+
+def test_shares_are_percent_and_intervals_end_where_they_do():
+    what = ("gamma 1.0", "2x32", "minimal pairs", "all", "accuracy", "share", "higher", 6)
+    row = ScoreRow(*what, 0.75, -2.5, 4.0, 2, None, None, None)
+    (panel,) = scores_figure([row], ["gamma 1.0"], "2x32").axes
+    assert panel.containers[0].lines[0].get_ydata().tolist() == [75]
+    assert panel.get_ylim() == (-3, 103)
 
 
 def test_profiles_before_and_after(result):

@@ -68,6 +68,8 @@ def test_what_is_not_reached():
     slow = tokens_to_loss(A, [(100, 5.0), (400, 3.5)])
     assert (slow.tokens_b, slow.ratio) == (None, None)
     assert slow.reason == "lowest loss 3.5 in 400 tokens, above 3"
+    slow = tokens_to_loss(A, [(100, 5.0), (16310, 3.5)])
+    assert slow.reason == "lowest loss 3.5 in 16,310 tokens, above 3"
     fast = tokens_to_loss(A, [(100, 2.5), (400, 2.0)])
     assert fast.ratio is None
     assert fast.reason == "already at 2.5 at its first point, 100 tokens, below 3"
