@@ -9,7 +9,7 @@ import typer
 
 from seedbed.cli.analyze.present import MODEL, Out, command_line, documents_option, length_option, present, work
 from seedbed.cli.options import Device, DeviceName, Field, OnBad, OnBadPolicy, Overwrite, device_of
-from seedbed.cli.output import Json
+from seedbed.cli.output import Json, note
 from seedbed.cli.task_options import Chat, Fewshot, SuiteName, TaskData, Tasks, asked_tasks, suite_of
 from seedbed.errors import InputError
 
@@ -122,6 +122,9 @@ def evaluate(
         tables = {"scores": result.scores, "differences": result.differences, "items": items, "models": result.models}
         if out is not None:
             write_atomic(out / "report.md", page_markdown(page))
+        if not as_json:
+            for line in (f"{question}: {line}" for question, told in result.told.items() for line in told):
+                note(line)  # what was read, and what was left off
         present(result, page, {name: rows for name, rows in tables.items() if rows}, out, as_json)
 
 

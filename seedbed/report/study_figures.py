@@ -121,7 +121,7 @@ def gap_points_figure(rows: Sequence[DifferenceRow]) -> Figure:
         look: dict[str, Any] = size_look(0, 1, "") | {"linestyle": "none", "label": None}
         for place, row in enumerate(rows):
             reach = None if row.low is None or row.high is None else [[row.mean - row.low], [row.high - row.mean]]
-            mark = look | ({"markerfacecolor": "white"} if reach is None else {})
+            mark: dict[str, Any] = look | ({"markerfacecolor": "white"} if reach is None else {})
             panel.errorbar([row.mean], [place], xerr=reach, capsize=2.5, elinewidth=1, **mark)
         panel.axvline(0, color=GREY, linewidth=0.9)
         panel.set_yticks(range(len(rows)), [", ".join(filter(None, (row.level, row.others))) for row in rows])

@@ -53,6 +53,7 @@ def test_two_models_in_a_folder(seedbed, runs, data, pairs, tmp_path):
     code, text, err = seedbed("eval", *runs, "--data", data, "--pairs", pairs, "--limit", 2, "-o", out)
     assert code == 0, err
     assert "bits per byte ↓" in text and "gain" in text
+    assert "text: Left off: " in err and "text: Not read: 1 × empty text." in err
     result = json.loads((out / "result.json").read_text())
     assert [row["name"] for row in result["models"]] == ["half", "one"]
     assert result["read"]["text"][0]["skipped"] == {"empty text": 1}
