@@ -42,6 +42,7 @@ def plan_document(
         "seeds": spec.seeds,
         "shares": spec.shares,
         "tune": None if spec.tune is None else spec.tune.model_dump(),
+        "evaluate": None if spec.evaluate is None else spec.evaluate.model_dump(),
         "cells": cells,
         "runs": {
             "ended": asdict(found.done),
@@ -73,6 +74,10 @@ def show_plan(document: Mapping[str, Any]) -> None:
             f"{path} of {', '.join(f'{value:g}' for value in values)}" for path, values in tune["grid"].items()
         )
         print(f"tuned     {grid}; on seed {tune['seed']}")
+    if (asked := document["evaluate"]) is not None:
+        print(
+            f"evaluated {', '.join([*asked['data'], *asked['pairs']])}; runs of the whole budget, after their last step"
+        )
     screen.print(_cells(document), _work(document), sep="\n")
     for speed in document["speeds"]:
         print(f"time of {speed['size']}: {speed['basis']}")
@@ -116,6 +121,8 @@ def _work(document: Mapping[str, Any]):
     }
     rows = []
     for key, name in names.items():
+        if key.startswith("tuning") and document["tune"] is None:
+            continue
         work = document["runs"][key]
         seconds = None if work["seconds"] is None else work["seconds"] / document["workers"]
         time = "" if key == "ended" else "not estimated" if seconds is None else duration(seconds)

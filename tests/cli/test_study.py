@@ -76,7 +76,7 @@ def test_a_plan_counts_by_hand(place, seedbed):
     code, out, _ = seedbed("study", "plan", "tiny.yaml", "--no-timing", "--json")
     document = json.loads(out)
     assert code == 0
-    # two arms; at first the middle of five rates and its neighbours, five at most; two seeds
+    # two arms; at first every second of five rates, five at most; two seeds
     runs = {name: work["runs"] for name, work in document["runs"].items() if isinstance(work, dict)}
     assert runs == {
         "ended": 0, "tuning_now": 4, "tuning_at_most": 10, "comparison": 4, "left_at_least": 8, "left_at_most": 14,
@@ -88,6 +88,16 @@ def test_a_plan_counts_by_hand(place, seedbed):
     assert cell["tokens_per_parameter"] == 2560 / cell["parameters"]
     assert document["runs"]["left_at_most"]["seconds"] is None
     assert list(place.iterdir()) == [place / "tiny.yaml"]
+
+
+def test_a_plan_says_what_the_models_are_asked(place, seedbed, tiny_store):
+    Path("asked.jsonl").write_text('{"text": "One of the texts."}\n')
+    write(tree(tiny_store, tune=None, evaluate={"data": ["asked.jsonl"]}))
+    _, out, _ = seedbed("study", "plan", "tiny.yaml", "--no-timing")
+    assert f"evaluated {place / 'asked.jsonl'}; runs of the whole budget" in out
+    assert "tuning" not in out
+    code, _, err = seedbed("study", "plan", "tiny.yaml", "evaluate.data=[gone.jsonl]")
+    assert (code, err.splitlines()[-1]) == (2, "error: evaluate.data: gone.jsonl: no such file or folder")
 
 
 def test_branches_cost_what_they_train_themselves(place, seedbed, tiny_store):
