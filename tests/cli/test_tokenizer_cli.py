@@ -122,7 +122,7 @@ def test_every_wrong_option_exits_2_with_one_line_and_changes_nothing(seedbed, c
         ((*train, "--max-bytes", -5), "max_bytes=-5"),
         ((*train, "--max-document-bytes", 0), "max_document_bytes=0"),
         ((*train, "--chat-template", "chatmll"), "--chat-template chatmll: neither chatml nor a file"),
-        ((*train, "--chat-template", "chatml"), "writes <|im_start|>, which is no token"),
+        ((*train, "--chat-template", "chatml"), "writes <|im_start|>, <|im_end|>, which are no tokens"),
         ((*train, "--chat-template", tmp_path / "bad.jinja"), "chat_template: line 1: not valid Jinja"),
         ((*train, "--field", "txt"), "no field 'txt'"),
         ((*train, "--field", ""), "field"),
