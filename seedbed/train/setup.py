@@ -67,6 +67,13 @@ def resolve(config: Config) -> tuple[Config, Store]:
             f"model.max_seq_len={config.model.max_seq_len} is shorter than the bins of {config.data.store}, "
             f"{seq_len} tokens; raise it, or prepare the store with --seq-len {config.model.max_seq_len}"
         )
+    short = seq_len < config.model.max_seq_len and store.header["position_ids"] != "continuous"
+    if short and config.train.init_from is None:
+        warnings.warn(
+            f"model.max_seq_len={config.model.max_seq_len}: bins of {store.path} have {seq_len} tokens; positions "
+            "behind them are not trained, and evaluation and generation read them all the same",
+            stacklevel=2,
+        )
     if store.header["position_ids"] == "continuous" and config.model.position == "learned":
         raise InputError(
             f"model.position=learned: the positions of {config.data.store} count on from bin to bin (continuous), past "
