@@ -62,9 +62,9 @@ def _weights(model: Decoder, batch: Batch) -> list[dict[str, Any]]:
 def _profiles(model: Decoder, batch: Batch) -> list[dict[str, Any]]:
     """Each component layer by layer (S2, figures 4 and 5): means over its matrices there."""
     facts = parameter_facts(model)
-    last = max((fact.layer for fact in facts if fact.layer is not None), default=0)
+    depths = {fact.layer: fact.depth for fact in facts}
     rows = weight_rows(model.state_dict().items(), facts)
-    return [asdict(row) for row in profile_table([matrix_row(row, (row.layer or 0) / max(last, 1)) for row in rows])]
+    return [asdict(row) for row in profile_table([matrix_row(row, depths[row.layer]) for row in rows])]
 
 
 def _token_losses(model: Decoder, batch: Batch) -> list[list[float]]:

@@ -167,7 +167,7 @@ class Plan:
 
     @property
     def middle(self) -> dict[str, float]:
-        """Where tuning begins."""
+        """Of the grid; it stands for what is not chosen yet."""
         return self._values(tuple(length // 2 for length in self._shape))
 
     @property
