@@ -85,6 +85,14 @@ def test_a_deeper_valley_below_a_broad_one_is_found() -> None:
     assert (best, edges) == ((1,), [])
 
 
+def test_a_deeper_valley_between_coarse_values_is_found() -> None:
+    """The best coarse value, (5,), lies in the shallower valley, as it did for gamma = 1.25 at width 32."""
+    losses = [4.8, 4.3994, 4.30, 4.4167, 4.3295, 4.3714, 4.9081]
+    best, edges, asked = walked([7], lambda point: losses[point[0]])
+    assert (best, edges) == ((2,), [])
+    assert asked == [(1,), (3,), (5,), (0,), (2,), (4,), (6,)]
+
+
 @given(SHAPES, st.data())
 def test_what_is_known_besides_changes_nothing(shape: list[int], data: st.DataObject) -> None:
     """Runs of another study in the same folder, or the order in which runs end."""
