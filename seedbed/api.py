@@ -58,8 +58,8 @@ class Summary:
         heldout = (
             "not evaluated"
             if self.nats_per_token is None
-            else f"{self.nats_per_token:.4f} nats a token (perplexity {perplexity(self.nats_per_token):.1f}), "
-            f"{self.bits_per_byte:.4f} bits a byte"
+            else f"{self.nats_per_token:.4f} nats per token (perplexity {perplexity(self.nats_per_token):.1f}), "
+            f"{self.bits_per_byte:.4f} bits per byte"
         )
         return (
             f"run       {self.run}: {self.steps:,} steps, {self.tokens:,} tokens, {self.seconds:,.0f} s in steps\n"

@@ -43,7 +43,7 @@ def made_plan(store: Path, **changes: Any) -> Plan:
 
 def law(trial: Trial, done: float) -> float:
     """Falls with parameters and tokens; a parabola over ln rate; gamma has its best at 0.9, the deeper the more
-    tokens a parameter there are."""
+    tokens per parameter there are."""
     gamma = trial.config.init.options.get("gamma", 0.7)
     seen = trial.tokens * done / trial.parameters
     rate = math.log(trial.config.optim.lr / BEST_RATE)

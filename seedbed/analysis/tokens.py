@@ -148,7 +148,7 @@ def _remarks(a: LanguageModel, b: LanguageModel) -> list[str]:
                 "its tokens."
             )
     if not a.tokenizer.lossless:
-        found.append("Text does not survive the tokenizer: bytes, and so bits a byte, are approximate.")
+        found.append("Text does not survive the tokenizer: bytes, and so bits per byte, are approximate.")
     return found
 
 

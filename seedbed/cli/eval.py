@@ -74,7 +74,7 @@ def evaluate(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """How good a model is: bits a byte and perplexity on texts, accuracy on minimal pairs, any task of
+    """How good a model is: bits per byte and perplexity on texts, accuracy on minimal pairs, any task of
     lm-evaluation-harness.
 
     With a second model, its gain with a paired test; with --checkpoints, the course of a run, training or finished.

@@ -58,7 +58,7 @@ def _ended(state: "Progress", trial: "Trial") -> str:
     outcome = state.outcomes[trial.key]
     if outcome.status != "finished":
         return f"{trial.name}: {outcome.status}: {outcome.reason}"
-    loss = "not evaluated" if outcome.nats_per_token is None else f"{outcome.nats_per_token:.4f} nats a token"
+    loss = "not evaluated" if outcome.nats_per_token is None else f"{outcome.nats_per_token:.4f} nats per token"
     return f"{trial.name}: {loss}, {duration(outcome.wall_s)}"
 
 

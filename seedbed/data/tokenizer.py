@@ -181,7 +181,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     if not lossless:
         warnings.warn(
             f"{folder}: text does not survive this tokenizer (it normalises, lower-cases, or lacks characters): "
-            "decoding gives another text, and bits a byte are approximate",
+            "decoding gives another text, and bits per byte are approximate",
             stacklevel=2,
         )
     return tokenizer

@@ -1,4 +1,4 @@
-"""Held-out loss in nats a token and bits a byte."""
+"""Held-out loss in nats per token and bits per byte."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Summed losses of sequences: what bits a byte and minimal pairs are made of."""
+"""Summed losses of sequences: what bits per byte and minimal pairs are made of."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""How well does a model predict text? Bits a byte, nats a token and perplexity, by domain and language.
+"""How well does a model predict text? Bits per byte, nats per token and perplexity, by domain and language.
 
 Each document is read by itself, from its beginning as the tokenizer begins a text; the end of a document is not
 predicted. What is longer than a window of ``length`` tokens is read in one of two ways:

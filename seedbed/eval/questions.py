@@ -24,7 +24,8 @@ def about_text(
     on_bad: OnBad = "strict",
     batch_tokens: int = BATCH_TOKENS,
 ) -> Question:
-    """Bits a byte, nats a token and perplexity on texts, as `read_texts` reads them, in windows of ``length`` tokens.
+    """Bits per byte, nats per token and perplexity on texts, as `read_texts` reads them, in windows of ``length``
+    tokens.
 
     Raises InputError for a stride that leaves tokens out.
     """

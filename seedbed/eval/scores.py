@@ -5,8 +5,8 @@ drew: two models that were scored on the same items are compared item by item, b
 
 With values v_i, weights w_i (1 where there are none) and W their sum:
 
-- value: R = sum_i w_i v_i / W. With nats a token as values and tokens as weights this is the loss over all tokens, not
-  a mean of means. ``scale="exp"`` gives exp(R): perplexity.
+- value: R = sum_i w_i v_i / W. With nats per token as values and tokens as weights this is the loss over all tokens,
+  not a mean of means. ``scale="exp"`` gives exp(R): perplexity.
 - influence of item i: u_i = w_i (v_i - R) / W, times exp(R) under ``scale="exp"`` (delta method). It says how far the
   value goes with the item, to first order.
 - standard error: sqrt(n / (n - 1) sum_i u_i^2), the linearised ratio estimator (Cochran, Sampling Techniques, chapter

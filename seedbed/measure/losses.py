@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def bits_per_byte(nats: float, n_bytes: int) -> float:
-    """Bits a byte of raw UTF-8 text: the summed loss of its tokens in nats, over ``n_bytes * ln 2``.
+    """Bits per byte of raw UTF-8 text: the summed loss of its tokens in nats, over ``n_bytes * ln 2``.
 
     Unlike the loss a token it does not depend on the tokenizer. Raises ValueError without a byte to divide by.
     """

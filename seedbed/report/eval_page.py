@@ -133,7 +133,7 @@ def _course_tables(result: Evaluation, lines: Sequence[Line]) -> list[TableView]
 
 
 def _tiles(lines: Sequence[Line], models: Sequence[str]) -> dict[str, str]:
-    """Bits a byte of all texts, and the accuracy of each task; of a course, at its last step."""
+    """Bits per byte of all texts, and the accuracy of each task; of a course, at its last step."""
     last = len(models) - 1
     places = [last] if last > 1 else range(len(models))
     found = {}

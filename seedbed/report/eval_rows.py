@@ -63,7 +63,7 @@ def lines_of(result: Evaluation) -> list[Line]:
 
 
 def drawn(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    """What figures show, by axis label; metrics a token, which say the same as bits a byte, stand in the tables."""
+    """What figures show, by axis label; metrics a token, which say the same as bits per byte, stand in the tables."""
     found: dict[str, list[Line]] = {}
     for line in lines:
         if line.metric not in PER_TOKEN:

@@ -48,7 +48,7 @@ def thinned(rows: Sequence[MetricsRow], field: str, most: int = MAX_POINTS) -> t
 
 
 def loss_figure(metrics: Sequence[MetricsRow], vocab_size: int | None = None) -> Figure:
-    """Training and held-out loss in nats a token over steps, and the loss of a uniform guess, ln V."""
+    """Training and held-out loss in nats per token over steps, and the loss of a uniform guess, ln V."""
     with style():
         figure, (axes,) = panels(1, 1, WIDTH, 4.0)
         train, heldout = kind(metrics, "train"), kind(metrics, "eval")

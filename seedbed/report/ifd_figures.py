@@ -38,8 +38,8 @@ def length_bias_figure(lengths: Values, models: Sequence[Model], short: int) -> 
     losses = _span([value for model in models for value in (*model.conditional, *model.unconditional)])
     ifds = _span([value for model in models for value in model.ifd])
     columns = [
-        ("conditional", "conditional loss (nats a token)"),
-        ("unconditional", "unconditional loss (nats a token)"),
+        ("conditional", "conditional loss (nats per token)"),
+        ("unconditional", "unconditional loss (nats per token)"),
         ("ifd", "IFD"),
     ]
     with style():

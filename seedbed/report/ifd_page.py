@@ -26,7 +26,7 @@ GROUPS = {"all": "all responses", "longer": f"{SHORT} tokens and more", "short":
 DEFINITIONS = {
     "conditional loss": "Mean nats a response token, given the instruction and what the chat template writes around "
     "it. Control tokens that end a turn are no part of the response.",
-    "unconditional loss": "Mean nats a token over the same tokens of the same response, without the instruction.",
+    "unconditional loss": "Mean nats per token over the same tokens of the same response, without the instruction.",
     "IFD": "Instruction-following difficulty: conditional loss over unconditional loss, of one model. Near 0 the "
     "instruction gives the response away; near 1 it does nothing for it; above 1 the model finds the response less "
     "likely with the instruction than without (S1, appendix A).",

@@ -14,8 +14,8 @@ SHORT = 20
 class ResponseLosses:
     """Of one model on one response."""
 
-    conditional: float  # nats a token, with the instruction before it
-    unconditional: float  # nats a token, without
+    conditional: float  # nats per token, with the instruction before it
+    unconditional: float  # nats per token, without
     ifd: float
 
 

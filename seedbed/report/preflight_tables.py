@@ -95,7 +95,7 @@ def first_table(arms: Sequence[Arm]) -> Table:
     """First loss and logits."""
     quantities: list[tuple[str, Callable[[Arm], str]]] = [
         ("rms of the embedded input", lambda arm: number(arm.residual.embed_rms)),
-        ("first loss, nats a token", lambda arm: f"{arm.first.loss:.4f}"),
+        ("first loss, nats per token", lambda arm: f"{arm.first.loss:.4f}"),
         ("ln V", lambda arm: f"{arm.first.logits.uniform_loss:.4f}"),
         ("std of the logits", lambda arm: number(arm.first.logits.variance**0.5)),
         ("largest |logit|", lambda arm: number(arm.first.logits.max_abs)),

@@ -71,7 +71,7 @@ def _found(result: StudiesCompared) -> list[str]:
     data = (
         "Both read the same data."
         if result.same_data
-        else "They read different data, so that losses are in bits a byte, and nothing pairs."
+        else "They read different data, so that losses are in bits per byte, and nothing pairs."
     )
     cells = [row for row in result.shared if row.share == 1.0]
     whole = [row for row in cells if not row.same]

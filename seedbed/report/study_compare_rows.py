@@ -56,7 +56,7 @@ class StudiesCompared:
     question_b: str
     seeds_a: list[int]
     seeds_b: list[int]
-    unit: str  # nats a token; bits a byte where the data differ
+    unit: str  # nats per token; bits per byte where the data differ
     same_data: bool
     data_a: dict[str, str]
     data_b: dict[str, str]

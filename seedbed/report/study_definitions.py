@@ -1,8 +1,8 @@
 """How each number of a study's page is computed."""
 
 DEFINITIONS = {
-    "loss": "Held-out cross entropy after the last step, nats a token, on sequences that are the same for all runs on"
-    " a store. Bits a byte: the same in bits, over the bytes of the text.",
+    "loss": "Held-out cross entropy after the last step, nats per token, on sequences that are the same for all runs on"
+    " a store. Bits per byte: the same in bits, over the bytes of the text.",
     "arm, size, share": "An arm is a combination of levels of the axes. A share of the budget below 1 is a run that "
     "branches off the run of the whole budget and cools down earlier: it is a finished run of that many tokens. A "
     "size such as 4x16 has 4 layers of width 16.",
@@ -40,9 +40,9 @@ DEFINITIONS = {
     "gain, tenth of difficulty": "Loss of the baseline less the level's, nats, by tenths of the mean loss of both, "
     "over the held-out sequences that were looked at, in pairs of one seed; the gain of probability is (p − p′)/(p + "
     "p′).",
-    "scores": "Of the models after their last step, as `seedbed eval` makes them: bits a byte and perplexity over all "
-    "tokens of the documents of a subset, each read from its beginning; accuracy is the share of minimal pairs whose "
-    "acceptable sentence is likelier. Intervals are over seeds, not over other documents.",
+    "scores": "Of the models after their last step, as `seedbed eval` makes them: bits per byte and perplexity over "
+    "all tokens of the documents of a subset, each read from its beginning; accuracy is the share of minimal pairs "
+    "whose acceptable sentence is likelier. Intervals are over seeds, not over other documents.",
     "rank / width": "Entropy rank exp(−Σ p ln p), p = σ/Σσ, over the smaller side of the matrix.",
     "S0": "The paper on small initialization.",
 }

@@ -86,7 +86,7 @@ def curves_figure(
 
 
 def gap_figure(rows: Sequence[DifferenceRow], sizes: Sequence[str]) -> Figure:
-    """Difference to the baseline over tokens a parameter, a row of panels a comparison: left with embeddings, right
+    """Difference to the baseline over tokens per parameter, a row of panels a comparison: left with embeddings, right
     without; a line a size, its points the shares of the budget. Hollow where there is no interval."""
     kinds = list(dict.fromkeys((row.others, row.level) for row in rows))[:MOST_COMPARISONS]
     counts = {

@@ -127,12 +127,12 @@ def _differences(result: StudyResult) -> list[Section]:
     else:
         left_out = f" The first {MOST_COMPARISONS} of {kinds} comparisons; the table has all."
         told = (
-            f"{below}, over tokens a parameter: below zero is better than the baseline. Points of a line are shares "
+            f"{below}, over tokens per parameter: below zero is better than the baseline. Points of a line are shares "
             "of the budget, each with its own cooldown and the rate that was tuned for the whole. A line of panels has "
             f"its own scale. {bars}{left_out if kinds > MOST_COMPARISONS else ''}"
         )
         drawn = gap_figure(result.differences, result.sizes)
-        picture = Picture("gaps", drawn, told, "Difference to the baseline over tokens a parameter.")
+        picture = Picture("gaps", drawn, told, "Difference to the baseline over tokens per parameter.")
     tables = difference_tables(result) + ([slope_table(result)] if result.slopes else [])
     return [Section(f"Against {result.baseline}", pictures=[picture], tables=tables)]
 
@@ -219,8 +219,8 @@ def _optimum(result: StudyResult) -> list[Section]:
         bars = "" if result.smoke else " Bars: 95 % intervals; hollow where the losses do not bound it on both sides."
         drawn = optimum_figure(result.optima, result.optimum)
         told = (
-            f"Best {result.optimum}: left over width, a line a share of the budget; right over tokens a parameter, a "
-            f"line a size. At one budget a wider model has fewer tokens a parameter: only the right panel tells the "
+            f"Best {result.optimum}: left over width, a line a share of the budget; right over tokens per parameter, a "
+            f"line a size. At one budget a wider model has fewer tokens per parameter: only the right panel tells the "
             f"two apart.{bars}"
         )
         pictures.append(Picture("optimum_width", drawn, told, f"Best {result.optimum} over width."))

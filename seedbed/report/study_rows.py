@@ -1,7 +1,7 @@
 """Rows of a study's report: its runs, and what they say together.
 
 ``arm`` names a combination of levels, ``others`` the levels of all axes but the compared one, ``size`` a size,
-``share`` the share of the budget. Losses are held-out nats a token after the last step. ``mean``, ``std``, ``low``,
+``share`` the share of the budget. Losses are held-out nats per token after the last step. ``mean``, ``std``, ``low``,
 ``high`` and ``n`` are over seeds: bounds are of the 95 % t interval, and None for a single seed.
 """
 

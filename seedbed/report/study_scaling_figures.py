@@ -18,7 +18,7 @@ ASIDE = 0.03
 
 def optimum_figure(rows: Sequence[OptimumRow], axis: str) -> Figure:
     """The best value of an axis, with its interval, a line of panels a set of other levels: left over width, a line a
-    share of the budget; right the same over tokens a parameter, a line a size. Hollow where a bound is missing."""
+    share of the budget; right the same over tokens per parameter, a line a size. Hollow where a bound is missing."""
     rows = sorted((row for row in rows if row.at is not None), key=lambda row: (row.width, row.share))
     kinds = list(dict.fromkeys(row.others for row in rows))
     shares = sorted({row.share for row in rows})

@@ -29,7 +29,7 @@ def fits_table(result: StudyResult) -> TableView:
          number(r.arm_scale), number(r.rms, 2)]
         for r in result.fits if r.share == 1.0
     ]  # fmt: skip
-    return plain_table("Fits L = E + A·(N / smallest N)^−α, nats a token", columns, rows, 4, folded=True)
+    return plain_table("Fits L = E + A·(N / smallest N)^−α, nats per token", columns, rows, 4, folded=True)
 
 
 def optimum_tables(result: StudyResult) -> list[TableView]:

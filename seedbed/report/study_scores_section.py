@@ -13,7 +13,7 @@ from seedbed.report.study_tables import plain_table
 from seedbed.report.study_trend_rows import ScoreRow
 from seedbed.report.style import GREY, WIDTH, panels, style
 
-FOREMOST = {"bits per byte": "bits a byte less the baseline's", "accuracy": "accuracy on minimal pairs, %"}
+FOREMOST = {"bits per byte": "bits per byte less the baseline's", "accuracy": "accuracy on minimal pairs, %"}
 """Metrics that are drawn, with how."""
 MOST_SUBSETS = 12
 SHOWN = ("bits per byte", "perplexity", "accuracy")
@@ -30,10 +30,10 @@ def score_sections(result: StudyResult) -> list[Section]:
     picture = Picture(
         "scores",
         scores_figure(result.scores, result.arms, size),
-        f"At {size}; {bars}. Bits a byte are differences to {result.baseline}: below zero is better. Dotted: chance. "
+        f"At {size}; {bars}. Bits per byte are differences to {result.baseline}: below zero is better. Dotted: chance. "
         "Bars of accuracy are drawn as far as shares go. "
         f"At most {MOST_SUBSETS} subsets a panel; scores.csv has all, with paradigms and differences.",
-        "Bits a byte by domain and accuracy on minimal pairs, by arm.",
+        "Bits per byte by domain and accuracy on minimal pairs, by arm.",
     )
     return [Section("What they score", result.evaluated, [picture], [_table(result, size) for size in sizes])]
 

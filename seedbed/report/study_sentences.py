@@ -41,7 +41,7 @@ def summary_table(result: StudyResult) -> TableView | None:
         for level, others in kinds
     ]
     interval = "" if result.smoke else ", ± 95 % interval"
-    title = f"Loss less that of {result.baseline}, nats a token{interval}"
+    title = f"Loss less that of {result.baseline}, nats per token{interval}"
     return plain_table(title, ["level", "among", *result.sizes], lines, left=2)
 
 
@@ -224,7 +224,7 @@ def _place(row: DifferenceRow) -> str:
 
 def _gap(row: DifferenceRow) -> str:
     side = "below" if row.mean < 0 else "above"
-    return f"{row.level} ended {abs(row.mean):.{PLACES}f} nats a token {side} {row.baseline}"
+    return f"{row.level} ended {abs(row.mean):.{PLACES}f} nats per token {side} {row.baseline}"
 
 
 def _evidence(row: DifferenceRow) -> str:

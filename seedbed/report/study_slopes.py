@@ -16,7 +16,7 @@ def still_falling(result: StudyResult) -> list[str]:
     by = "from the next smaller share of the budget" if len(result.shares) > 1 else "along the last half of the runs"
     ends = min(rows, key=itemgetter(0)), max(rows, key=itemgetter(0))
     told = " to ".join(dict.fromkeys(f"{signed(slope, PLACES)} ({_place(row)})" for slope, row in ends))
-    return [f"At the end the loss changes with a doubling of tokens, {by}, by {told} nats a token."]
+    return [f"At the end the loss changes with a doubling of tokens, {by}, by {told} nats per token."]
 
 
 def change_table(result: StudyResult) -> TableView | None:
@@ -33,7 +33,7 @@ def change_table(result: StudyResult) -> TableView | None:
             line.append("–" if row is None else signed(row.mean, PLACES) + half)
         lines.append(line)
     interval = "" if result.smoke else ", ± 95 % interval, uncorrected"
-    title = f"Change of that difference with a doubling of tokens, nats a token{interval}"
+    title = f"Change of that difference with a doubling of tokens, nats per token{interval}"
     return plain_table(title, ["level", "among", *result.sizes], lines, 2)
 
 

@@ -15,7 +15,7 @@ NAME = 28
 NOTES = ("why none", "note")
 OPTIONAL = ("among", *NOTES)
 PLACES = 3
-"""Decimals of losses and differences, in nats a token."""
+"""Decimals of losses and differences, in nats per token."""
 
 
 def between(low: float | None, high: float | None, digits: int = PLACES) -> str:
@@ -85,7 +85,7 @@ def loss_tables(result: StudyResult) -> list[TableView]:
         byte = "–" if row.bits_per_byte is None else f"{row.bits_per_byte:.{PLACES}f}"
         steep = [signed(row.end_slope), *([] if result.smoke else [_half(row.end_slope, row.slope_high)])]
         rows.append([*line, byte, *steep])
-    return whole_and_shares(result, "Held-out loss after the last step, nats a token", columns, rows, left=2)
+    return whole_and_shares(result, "Held-out loss after the last step, nats per token", columns, rows, left=2)
 
 
 def difference_tables(result: StudyResult) -> list[TableView]:
@@ -99,7 +99,7 @@ def difference_tables(result: StudyResult) -> list[TableView]:
         if not result.smoke:
             line += [between(row.low, row.high), p_told(row.p), p_told(row.p_holm), f"{row.n} of {row.seeds}"]
         rows.append(line)
-    return whole_and_shares(result, f"Loss less that of {result.baseline}, nats a token", columns, rows, left=3)
+    return whole_and_shares(result, f"Loss less that of {result.baseline}, nats per token", columns, rows, left=3)
 
 
 def slope_table(result: StudyResult) -> TableView:
@@ -110,7 +110,7 @@ def slope_table(result: StudyResult) -> TableView:
         for r in result.slopes
     ]  # fmt: skip
     return plain_table(
-        smoke_titled(result, "How differences change with tokens and parameters, nats a token"), columns, rows, 4,
+        smoke_titled(result, "How differences change with tokens and parameters, nats per token"), columns, rows, 4,
         len(rows) > MANY,
     )  # fmt: skip
 

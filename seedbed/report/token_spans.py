@@ -33,7 +33,7 @@ def coloured(texts: list[ShownText], a: str, b: str, vocabulary: int) -> Markup:
     titled = [
         {
             "title": f"{_visible(', '.join(filter(None, (text.id, text.domain, text.lang))))}: "
-            f"mean gain {number(text.gain)} nats a token",
+            f"mean gain {number(text.gain)} nats per token",
             "spans": [_span(piece, vocabulary) for piece in text.pieces],
             "left_off": text.left_off,
         }

@@ -9,7 +9,7 @@ from seedbed.report.render import number
 from seedbed.report.style import BLUE, GREY, INK, VERMILLION, WIDTH, log_scale, panels, style
 from seedbed.report.tokens_rows import GroupRow, HistogramRow, Mean, TokenGains
 
-GAIN, PROBABILITY_GAIN = "gain Δℓ (nats a token)", "symmetric probability gain"
+GAIN, PROBABILITY_GAIN = "gain Δℓ (nats per token)", "symmetric probability gain"
 
 
 def histograms_figure(result: TokenGains) -> Figure:

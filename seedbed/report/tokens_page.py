@@ -23,8 +23,8 @@ DEFINITIONS = {
     f"normal means, 88 % (simulated). None for groups of fewer than {LEAST_DOCUMENTS}.",
     "Better": "Share of tokens that are likelier under B.",
     "Little": "Share of tokens whose symmetric probability gain is within ±0.1.",
-    "Bits a byte": "Summed loss / ln 2 / bytes of the UTF-8 text that the predicted tokens stand for. A − B is above 0 "
-    "where B is better.",
+    "Bits per byte": "Summed loss / ln 2 / bytes of the UTF-8 text that the predicted tokens stand for. A − B is above "
+    "0 where B is better.",
     "Rank": "1 + number of tokens of the vocabulary that the model holds likelier.",
     "Total": "Summed gain over all occurrences of a token, in nats.",
 }
@@ -77,9 +77,11 @@ def tokens_page(result: TokenGains, shown: list[ShownText], provenance: Mapping[
             **provenance,
         },
         tiles={
-            f"gain of B, nats a token ({LEVEL} % interval: {_interval(everything.gain)})": number(everything.gain.mean),
-            f"bits a byte, {result.a}": number(everything.bits_per_byte_a, 4),
-            f"bits a byte, {result.b}": number(everything.bits_per_byte_b, 4),
+            f"gain of B, nats per token ({LEVEL} % interval: {_interval(everything.gain)})": number(
+                everything.gain.mean
+            ),
+            f"bits per byte, {result.a}": number(everything.bits_per_byte_a, 4),
+            f"bits per byte, {result.b}": number(everything.bits_per_byte_b, 4),
             "of tokens likelier under B": _percent(everything.better),
             "of tokens change little": _percent(everything.little),
         },
@@ -159,7 +161,7 @@ def _gains(title: str, first: str, rows: Sequence[GroupRow]) -> TableView:
 
 
 def _losses(first: str, rows: Sequence[GroupRow]) -> TableView:
-    columns = [first, "loss A", "loss B", "bits a byte A", "bits a byte B", "A − B", f"{LEVEL} % interval", "bytes"]
+    columns = [first, "loss A", "loss B", "bits per byte A", "bits per byte B", "A − B", f"{LEVEL} % interval", "bytes"]
     cells = [
         [
             row.name, f"{row.loss_a:.3f}", f"{row.loss_b:.3f}", number(row.bits_per_byte_a, 4),
@@ -167,7 +169,7 @@ def _losses(first: str, rows: Sequence[GroupRow]) -> TableView:
         ]
         for row in rows
     ]  # fmt: skip
-    return TableView("Losses, nats a token, and bits a byte", columns, cells)
+    return TableView("Losses, nats per token, and bits per byte", columns, cells)
 
 
 def _bits_gain(mean: Mean | None) -> tuple[str, str]:

@@ -28,12 +28,12 @@ class GroupRow:
     bytes: int  # of text that the tokens stand for
     lowest: float  # difficulty
     highest: float
-    loss_a: float  # nats a token
+    loss_a: float  # nats per token
     loss_b: float
     bits_per_byte_a: float | None  # None where the tokens stand for no byte
     bits_per_byte_b: float | None
     bits_per_byte_gain: Mean | None  # that of A minus that of B
-    gain: Mean  # loss_a - loss_b, nats a token
+    gain: Mean  # loss_a - loss_b, nats per token
     probability_gain: Mean  # (p_b - p_a) / (p_a + p_b)
     better: float  # share of tokens that are likelier under B
     worse: float
@@ -136,4 +136,4 @@ class ShownText:
     pieces: list[ShownPiece]
     left_off: int
     """Tokens of the document that are not shown."""
-    gain: float  # nats a token, of all of its tokens that were read
+    gain: float  # nats per token, of all of its tokens that were read

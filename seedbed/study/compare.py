@@ -21,7 +21,8 @@ def compare(a: StudyResult, b: StudyResult) -> StudiesCompared:
     Runs pair where both studies read the same data for as long with the same seeds, two at least: then the difference
     is the mean over common seeds with a paired t interval. Otherwise means are compared by Welch's t test. Where the
     common seeds are the very same runs in both there is nothing to compare.
-    Losses are in nats a token on the same data, and in bits a byte on different ones, whose tokens are not the same.
+    Losses are in nats per token on the same data, and in bits per byte on different ones, whose tokens are not the
+    same.
     """
     same_data = sorted(set(a.data.values())) == sorted(set(b.data.values()))
     places_a, places_b = (_by_place(result) for result in (a, b))
@@ -30,7 +31,7 @@ def compare(a: StudyResult, b: StudyResult) -> StudiesCompared:
     shares = sorted({row.share for row in rows}, reverse=True)
     return StudiesCompared(
         name_a=a.name, name_b=b.name, question_a=a.question, question_b=b.question, seeds_a=a.seeds, seeds_b=b.seeds,
-        unit="nats a token" if same_data else "bits a byte", same_data=same_data, data_a=a.data, data_b=b.data,
+        unit="nats per token" if same_data else "bits per byte", same_data=same_data, data_a=a.data, data_b=b.data,
         versions_a=a.versions, versions_b=b.versions,
         shared=Rows(row for share in shares for row in _corrected([row for row in rows if row.share == share])),
         settings=_settings(a, b, [(places_a[place][0], places_b[place][0]) for place in common]),

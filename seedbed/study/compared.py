@@ -86,7 +86,7 @@ class Compared:
 
 
 def final_loss(outcome: Outcome) -> float | None:
-    """Held-out nats a token of a finished run. None for others: what a diverged run had before it is no result."""
+    """Held-out nats per token of a finished run. None for others: what a diverged run had before it is no result."""
     loss = outcome.nats_per_token
     return loss if outcome.status == "finished" and loss is not None and math.isfinite(loss) else None
 

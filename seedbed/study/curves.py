@@ -1,6 +1,6 @@
 """Learning curves over seeds: bands, tokens to reach a loss, slopes at the end.
 
-A curve is a sequence of (tokens, loss) pairs of one run, tokens rising; losses are held-out ones in nats a token.
+A curve is a sequence of (tokens, loss) pairs of one run, tokens rising; losses are held-out ones in nats per token.
 Between two points a curve is a straight line in the logarithm of tokens (choice).
 """
 

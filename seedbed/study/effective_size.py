@@ -17,7 +17,7 @@ from scipy.optimize import brentq, fminbound, nnls
 from seedbed.study.statistics import LEVEL, Difference, from_zero, per_doubling
 
 Losses = Mapping[int, Mapping[float, float]]
-"""Final loss by seed and size, in nats a token; what is missing was not run or has no loss."""
+"""Final loss by seed and size, in nats per token; what is missing was not run or has no loss."""
 
 LEAST_SIZES = 5
 """For a fit; of fewer, losses are interpolated."""

@@ -28,7 +28,7 @@ class Evaluate(Section):
     """What the models of the whole budget are asked; options of `seedbed eval`."""
 
     data: list[str] = Field(default=[])
-    """Texts, of which bits a byte and perplexity are taken by domain: files, folders of them, stores."""
+    """Texts, of which bits per byte and perplexity are taken by domain: files, folders of them, stores."""
     documents: Count | None = None
     """How many of them, in turns over files; none: all."""
     pairs: list[str] = Field(default=[])

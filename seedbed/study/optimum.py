@@ -12,7 +12,7 @@ from scipy.optimize import fminbound
 from seedbed.study.statistics import LEVEL, Difference, holm, paired, per_doubling
 
 Losses = Mapping[int, Mapping[float, float]]
-"""Final loss by seed and value of the knob, in nats a token; what is missing was not run or has no loss."""
+"""Final loss by seed and value of the knob, in nats per token; what is missing was not run or has no loss."""
 
 POINTS = 5
 """Of a curve: those nearest to the lowest."""

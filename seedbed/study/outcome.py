@@ -33,7 +33,7 @@ class Outcome:
     steps: int = 0
     tokens: int = 0  # that were predicted
     curve: list[tuple[int, float]] = field(default_factory=list)
-    """(tokens, held-out nats a token), rising tokens; where a run branched off, the trunk's evaluations come first."""
+    """(tokens, held-out nats per token), rising; where a run branched off, the trunk's evaluations come first."""
     gradient_norms: list[tuple[int, float, float]] = field(default_factory=list)
     """(tokens, median, largest) of the gradient norm before clipping, of the steps up to each evaluation."""
     weights: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from seedbed.config.train import GuardConfig
 
 Step = tuple[float, float]
-"""Loss in nats a token, and the norm of the gradient before clipping; both of the whole batch, over all ranks."""
+"""Loss in nats per token, and the norm of the gradient before clipping; both of the whole batch, over all ranks."""
 GAUSSIAN = 1.4826  # the std of a Gaussian over its MAD
 LEAST_SPREAD = 1e-3  # of losses that hardly differ, in nats (choice)
 

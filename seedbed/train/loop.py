@@ -58,7 +58,7 @@ class Job:
     step: int = 0  # completed optimizer steps
     tokens: int = 0  # supervised tokens so far
     seconds: float = 0.0  # spent in steps so far, over all processes of the run
-    heldout: float | None = None  # nats a token of the weights as they are, where they were evaluated
+    heldout: float | None = None  # nats per token of the weights as they are, where they were evaluated
     guard: Guard = field(default_factory=Guard)
     notices: Callable[[], list[float]] = list
     """What a rank has to tell the others, asked after its backward and added up along with the loss: each sum by itself

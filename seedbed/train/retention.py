@@ -44,7 +44,7 @@ def best(paths: list[Path]) -> Path | None:
 
 
 def _heldout_loss(path: Path) -> float | None:
-    """Nats a token; None where the weights were not evaluated, or what says so is damaged."""
+    """Nats per token; None where the weights were not evaluated, or what says so is damaged."""
     try:
         return json.loads((path / "state.json").read_text(encoding="utf-8")).get("nats_per_token")
     except (OSError, ValueError, AttributeError):

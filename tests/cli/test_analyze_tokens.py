@@ -34,7 +34,7 @@ def test_a_folder_of_results(seedbed, runs, data, tmp_path):
     code, text, err = seedbed("analyze", "tokens", *runs, "--data", data, "-o", out, "--length", 24)
     assert code == 0, err
     assert "Bins of difficulty" in text
-    assert "bits a byte, half" in text
+    assert "bits per byte, half" in text
     assert "batch" in err or "intervals" in err
     result = json.loads((out / "result.json").read_text())
     assert (result["a"], result["b"], result["length"]) == ("half", "one", 24)

@@ -223,7 +223,7 @@ def test_the_stages_one_after_the_other(stages):
     assert "Muon" in done.stderr
     assert (stages / "r" / "report.html").is_file()
     again = seedbed(*run, cwd=stages, check=0)
-    assert f"{summary['nats_per_token']:.4f} nats a token" in again.stdout
+    assert f"{summary['nats_per_token']:.4f} nats per token" in again.stdout
     text = json.loads(seedbed("generate", "r", "the small", "--json", cwd=stages, check=0).stdout)
     assert text["written"][0]["prompt"] == "the small"
     assert "shorten it" in refused(seedbed("generate", "r", "the small " * 40, cwd=stages))

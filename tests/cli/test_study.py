@@ -131,7 +131,7 @@ def test_a_study_runs_reports_and_does_nothing_twice(place, seedbed, made_up):
     for name in ("study.yaml", "report/report.html", "report/report.md", "report/runs.csv", "report/result.json"):
         assert (folder / name).is_file()
     assert len(made_up["made"]) == 12
-    assert "tuning 0.5, 1x16, seed 9, optim.lr=0.004: 5.0520 nats a token, 2 s; 1 of 4 known runs have ended" in err
+    assert "tuning 0.5, 1x16, seed 9, optim.lr=0.004: 5.0520 nats per token, 2 s; 1 of 4 known runs have ended" in err
     assert "12 of 12 known runs have ended" in err
     assert seedbed("study", "run", "tiny.yaml")[0] == 0
     assert len(made_up["made"]) == 12

@@ -91,7 +91,7 @@ def right_or_wrong(rng):
 
 
 def documents(rng):
-    """Nats a token of 120 documents of 20 to 400 tokens, whose losses go together; the longer ones are easier."""
+    """Nats per token of 120 documents of 20 to 400 tokens, whose losses go together; the longer ones are easier."""
     tokens = rng.integers(20, 400, 120).astype(float)
     common = 3 - tokens / 400 + rng.normal(0, 0.5, 120)
     a, b = (common + shift + rng.normal(0, 2 / np.sqrt(tokens)) for shift in (0.0, -0.1))

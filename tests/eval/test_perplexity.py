@@ -1,4 +1,4 @@
-"""Bits a byte and perplexity: by an independent script, by hand, in any batch, strided and cut, byte by byte."""
+"""Bits per byte and perplexity: by an independent script, by hand, in any batch, strided and cut, byte by byte."""
 
 import json
 import math

@@ -8,7 +8,7 @@ from seedbed.measure.losses import bits_per_byte, logit_stats, perplexity
 
 def test_bits_per_byte_counts_raw_bytes():
     assert bits_per_byte(8 * math.log(2), 4) == pytest.approx(2)
-    # a uniform guess over 256 byte values is 8 bits a byte, for text of any script
+    # a uniform guess over 256 byte values is 8 bits per byte, for text of any script
     text = "种子 🌱"
     n_bytes = len(text.encode())
     assert n_bytes == 11

@@ -108,7 +108,7 @@ def test_the_length_bias_figure_shows_what_it_is_given():
         model("after", [1 + 1 / n for n in lengths], AFTER),
     ]
     figure = length_bias_figure(lengths, models, 20)
-    labels = ["conditional loss (nats a token)", "unconditional loss (nats a token)", "IFD"]
+    labels = ["conditional loss (nats per token)", "unconditional loss (nats per token)", "IFD"]
     assert [axes.get_ylabel() for axes in figure.axes] == 2 * labels
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["before", "", "", "after", "", ""]
     limits = [axes.get_ylim() for axes in figure.axes]

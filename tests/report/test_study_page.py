@@ -78,7 +78,7 @@ def test_sentences_of_differences(result):
         "standard errors on; the intervals say how large a difference may be."
     )
     assert sentences[2] == (
-        "At 4x32 gamma 0.75 ended 0.031 nats a token below gamma 0.5 (95 % interval 0.010 to 0.052, p = 0.020 after "
+        "At 4x32 gamma 0.75 ended 0.031 nats per token below gamma 0.5 (95 % interval 0.010 to 0.052, p = 0.020 after "
         "Holm over 5 comparisons, 3 seeds)."
     )
 
@@ -245,7 +245,7 @@ def test_slopes_at_the_end_and_of_differences(result):
               for arm, slope in (("a", -0.2), ("b", -0.31), ("c", None))]  # fmt: skip
     assert still_falling(replace(result, losses=Rows(losses))) == [
         "At the end the loss changes with a doubling of tokens, from the next smaller share of the budget, by −0.310 "
-        "(b, 2x16) to −0.200 (a, 2x16) nats a token."
+        "(b, 2x16) to −0.200 (a, 2x16) nats per token."
     ]
     assert still_falling(replace(result, losses=Rows(losses[2:]))) == []
     slope = SlopeRow("", "gamma 1.0", "gamma 0.5", "tokens", "2x16", 2, -0.05, -0.07, -0.03, 0.01, 3)

@@ -45,7 +45,7 @@ def test_numbers_and_what_was_left_out(result):
     html = page_html(page)
     for text in (
         "both predict the same 1,000 tokens of 12 documents",
-        "gain of B, nats a token (95 % interval: +0.200 to +0.300)",
+        "gain of B, nats per token (95 % interval: +0.200 to +0.300)",
         "2.50 nats under A and 2.00 under B", "(Var A − Var B) / (2 Var difficulty) = +0.432",
         "3 were cut, 4,321 tokens left off", "Not read: 2 × empty text.", "two has 5 outputs beyond the vocabulary.",
         "Fewer than 10 documents, so no interval: verse.", "law &amp; order", "&lt;b&gt;\\n", "regression to the mean",

@@ -40,7 +40,7 @@ def second(make, decayed):
 
 def test_runs_of_the_same_seeds_and_data_pair(first, second):
     found = compare(first, second)
-    assert (found.unit, found.same_data, found.smoke) == ("nats a token", True, False)
+    assert (found.unit, found.same_data, found.smoke) == ("nats per token", True, False)
     row = next(r for r in found.shared if (r.arm, r.size, r.share) == ("gamma 1.0", "2x16", 1.0))
     losses = [
         {r.seed: r.nats_per_token for r in one.runs if (r.stage, r.arm, r.size, r.share) == ("compare", *place)}
@@ -74,7 +74,7 @@ def test_other_data_are_compared_in_bits_a_byte(first, second):
     other = replace(second, data={"elsewhere": "another fingerprint"})
     found = compare(first, other)
     row = found.shared[0]
-    assert (found.unit, row.method) == ("bits a byte", "Welch")
+    assert (found.unit, row.method) == ("bits per byte", "Welch")
     runs = [
         r.bits_per_byte for r in first.runs if (r.stage, r.arm, r.size, r.share) == ("compare", row.arm, row.size, 1)
     ]

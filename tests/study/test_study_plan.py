@@ -139,7 +139,7 @@ COMPARE = {"axis": "gate", "baseline": "none"}
 
 
 def test_arms_of_another_budget_say_so(tiny_store: Path) -> None:
-    """A gate has parameters, and so more tokens where the budget counts tokens a parameter; as many where it counts
+    """A gate has parameters, and so more tokens where the budget counts tokens per parameter; as many where it counts
     tokens, whatever steps of another size round them to."""
     rule = {"tokens_per_parameter": 0.2}
     with pytest.raises(InputError, match="elementwise and none differ in their budget"):
