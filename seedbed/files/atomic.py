@@ -40,7 +40,7 @@ def _target(path: str | Path) -> Path:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Give an error of the system that names no file (a full disk, met while writing) the name ``path``."""
     try:
         yield
@@ -135,7 +135,7 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
     _clear_leftovers(path)
     aside = _aside(path)
     try:
-        with _naming(path):
+        with naming(path):
             aside.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
             sync(aside)
         aside.replace(path)
@@ -176,7 +176,7 @@ def atomic_folder(
     aside = _aside(path)
     aside.mkdir()
     try:
-        with _naming(path):
+        with naming(path):
             yield aside
             for entry in sorted(aside.rglob("*")):
                 sync(entry)

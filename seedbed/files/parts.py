@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seedbed.errors import InputError
-from seedbed.files.atomic import write_atomic
+from seedbed.files.atomic import naming, write_atomic
 from seedbed.files.jsonl import read_jsonl
 
 FILE = "parts.jsonl"
@@ -46,7 +46,7 @@ class Parts:
     def _write(self, file: Path, name: str) -> None:
         """Add the part; the first time write all anew, without what was kept under another key or cut off."""
         if self._begun:
-            with open(file, "a", encoding="utf-8") as out:
+            with naming(file), open(file, "a", encoding="utf-8") as out:
                 out.write(_line((name, self._known[name])))
         else:
             write_atomic(file, "".join(map(_line, (self._head, *self._known.items()))))

@@ -42,3 +42,13 @@ def test_what_is_of_another_key_or_cut_off_is_made_again(tmp_path):
 def test_a_damaged_file(tmp_path, left):
     (tmp_path / FILE).write_text(left)
     assert len(Parts(tmp_path, "key")) == 0
+
+
+def test_a_disk_that_fills_up_is_told_with_the_file(tmp_path):
+    parts = Parts(tmp_path, "key")
+    parts.get("a", lambda: 1)
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught:
+        parts.get("b", lambda: 2)
+    assert caught.value.filename == str(tmp_path / FILE)
