@@ -41,6 +41,6 @@ def _told(results: Sequence[TaskResult], asked: Asked, stated: str | None) -> li
         files = ", ".join(f"{name} (SHA-256 {digest[:12]})" for name, digest in result.files.items())
         found.append(
             f"{result.task}, version {result.version}: {result.items:,} of {result.of:,} items, {shown}; "
-            f"{files or 'data that the harness downloads'}."
+            f"{files or 'data that the task itself names'}."
         )
     return found
